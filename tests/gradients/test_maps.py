@@ -67,3 +67,9 @@ def test_maps_must_be_square() -> None:
     assert from_map(np.full((2, 3, 4), 0.25)).participation == pytest.approx(
         4
     )  # cross attention has a profile
+
+
+def test_a_sink_leaves_the_number_of_states_read_within_those_there_are() -> None:
+    """Weights that sum to a half, because a sink in the softmax has the rest."""
+    even = np.full((1, 1, 4, 4), 0.125)
+    assert from_map(even).participation == pytest.approx(4)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from plait.errors import ShapeError
 from plait.gradients import probe
 from plait.gradients.recurrent import TappedRun, run_tapped
 
@@ -132,7 +133,49 @@ def test_gradients_reach_the_original_weights() -> None:
         assert (parameter.grad - gradient).abs().max() < 1e-12
 
 
-def test_packed_sequences_are_refused() -> None:
-    packed = nn.utils.rnn.pack_sequence([torch.randn(3, 3)])
-    with pytest.raises(ShapeError, match="unpack it first"):
-        run_tapped(nn.GRU(3, 4), no_tap, packed)
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("has_state", [False, True])
+def test_packed_sequences_run_packed(kind: type[nn.RNNBase], bidirectional: bool, has_state: bool) -> None:
+    """Rows of several lengths in any order: the same outputs, last states and gradients by the input."""
+    module = kind(3, 4, num_layers=2, bidirectional=bidirectional, dtype=DOUBLE)
+    x, lengths = torch.randn(7, 3, 3, dtype=DOUBLE), torch.tensor([4, 7, 5])
+    state = torch.randn(4 if bidirectional else 2, 3, 4, dtype=DOUBLE) if has_state else None
+    begin = (state, state + 1) if has_state and kind is nn.LSTM else state
+    results = []
+    for run in (module, lambda *args: run_tapped(module, no_tap, *args)):
+        leaf = x.clone().requires_grad_(True)
+        packed = nn.utils.rnn.pack_padded_sequence(leaf, lengths, enforce_sorted=False)
+        output, after = run(packed, begin)
+        padded, sizes = nn.utils.rnn.pad_packed_sequence(output)
+        states = after if isinstance(after, tuple) else (after,)
+        value = padded.square().sum() + sum((n + 1) * s.sin().sum() for n, s in enumerate(states))
+        (gradient,) = torch.autograd.grad(value, leaf)
+        results.append((padded, sizes, gradient, *states))
+    for ours, theirs in zip(*results, strict=True):
+        assert (ours - theirs).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_total_gradients_of_packed_rows_are_those_of_each_row(kind: type[nn.RNNBase]) -> None:
+    module = kind(3, 4, bidirectional=True, dtype=DOUBLE)
+    x, lengths = torch.randn(6, 2, 3, dtype=DOUBLE), (6, 4)
+
+    def norms(part: Tensor, size: int) -> list[NDArray[np.float64]]:
+        profile = probe(module, part, lambda output: output[0].sin().sum())
+        return [layer.norms[:size] ** 2 for layer in profile.layers]
+
+    class Packed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = module
+
+        def forward(self, padded: Tensor) -> Tensor:
+            packed = nn.utils.rnn.pack_padded_sequence(padded, torch.tensor(lengths))
+            return nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0])[0]
+
+    together = probe(Packed(), x, lambda output: output.sin().sum())
+    rows = [norms(x[:size, [row]], size) for row, size in enumerate(lengths)]
+    for layer, first, second in zip(together.layers, *rows, strict=True):
+        expected = first + np.pad(second, (0, 2))
+        assert layer.norms**2 == pytest.approx(expected, rel=1e-9)

@@ -46,8 +46,10 @@ class Decay:
         begins_at: the distance of the nearest position that is felt.
         of_largest: sizes are relative to the largest norm, as the loss feels next to nothing of the position
             where it acts.
-        is_valley: every hole lies between two positions read, and what is felt farther off is on the other
-            side of it: the norm fades towards the middle from both.
+        is_valley: nothing beyond a hole is felt, as seen from the position read nearest to it: the norm fades
+            faster on one side of what is read than on the other, or towards the middle between two.
+        peak: the position (from 1) of the largest norm if it stands alone, a thousand times above what is
+            around it and where the loss acts, `peak_size` times of which it has; else None.
     """
 
     rate: float
@@ -71,6 +73,8 @@ class Decay:
     begins_at: int = 0
     of_largest: bool = False
     is_valley: bool = False
+    peak: int | None = None
+    peak_size: float = 0.0
 
     @staticmethod
     def of(
@@ -95,6 +99,8 @@ class Decay:
         earlier = later_zeros(norms, read, is_backward=True)
         if not is_backward and not (norms[read[-1] + 1 :].any() and outside[earlier].all()):
             earlier &= False
+        if not (later.any() or earlier.any()):
+            later = _shorter_side(norms, read, outside)
         aside = later | earlier
         is_causal = bool(outside[read[-1] + 1 :].all()) and not is_two_way
         if is_backward and not is_two_way:
@@ -104,13 +110,17 @@ class Decay:
             nearest = _nearest(norms.size, read, is_causal)
         distance = np.abs(np.arange(norms.size) - nearest)
         relative, of_largest = _relative(norms, nearest, distance)
+        peak = None
+        if of_largest and norms[nearest].all() and (relative >= VANISHED).sum() <= max(1, norms.size // 20):
+            peak = int(np.argmax(norms))  # alone above the rest, which are compared with one another
+            relative, of_largest = norms / norms[nearest], False
         felt, path = relative >= VANISHED, ~(outside | aside)
         beyond = int(distance[felt].max()) + 1
         dim = path & (distance >= beyond)  # a path leads there, and next to nothing arrives
         zero_from = _from(distance[dim], norms[dim] == 0)
         runs = _holes(~felt & ~aside & (distance < beyond), distance, relative)
-        hole = max(runs, key=len, default=None)
-        one_sided = [run for run in runs if not _is_valley(run, distance, nearest, relative)]
+        inner = [run for run in runs if not _is_valley(run, distance, nearest, relative)]
+        hole = max(inner or runs, key=len, default=None)
         large = distance[relative > EXPLODED]
         farthest = relative[path][int(np.argmax(distance[path]))] if path.any() else 0.0
         return Decay(
@@ -126,12 +136,14 @@ class Decay:
             earlier=int(earlier.sum()),
             zero_from=zero_from,
             ends_at=_from(distance[~aside], outside[~aside]),
-            holes=len(runs),
+            holes=len(inner or runs),
             hole_is_built=hole is not None and bool(outside[hole].all()),
             hole_is_zero=hole is not None and not norms[hole].any(),
             begins_at=int(distance[felt].min()),
             of_largest=of_largest,
-            is_valley=bool(runs) and not one_sided,
+            is_valley=bool(runs) and not inner,
+            peak=None if peak is None else peak + 1,
+            peak_size=0.0 if peak is None else float(relative[peak]),
         )
 
 
@@ -143,6 +155,17 @@ def later_zeros(norms: Floats, acting: Sequence[int], is_backward: bool = False)
     position = np.arange(norms.size)
     later = position < min(acting) if is_backward else position > max(acting)
     return later if not norms[later].any() else np.zeros(norms.size, dtype=bool)
+
+
+def _shorter_side(norms: Floats, read: Sequence[int], outside: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Mark the end of a sequence that no path leads to, if paths lead farther before what is read.
+
+    A model that sees a few steps ahead is causal but for these.
+    """
+    alive = np.flatnonzero(norms)
+    ahead, back = int(alive[-1]) - read[-1], read[0] - int(alive[0])
+    end = np.arange(norms.size) > alive[-1]
+    return end if 0 < ahead < back and end.any() and outside[end].all() else np.zeros(norms.size, dtype=bool)
 
 
 def structural_zeros(norms: Floats, acting: Sequence[int], dtype: str = "float32") -> NDArray[np.bool_]:

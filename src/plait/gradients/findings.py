@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,8 +66,13 @@ class OutputReads:
         return sorted(read)
 
 
-def with_sources(taps: list[Tapped]) -> list[Tapped]:
-    """Add taps of the model's own inputs, each in the stack of the last one that reads it."""
+def with_sources(taps: list[Tapped], inputs: Mapping[str, Tensor], time_axis: int | None) -> list[Tapped]:
+    """Add taps of the model's own inputs, each in the stack of the last one that reads it.
+
+    `inputs` are the zeros added to the inputs, by name. One that is the input of no stack, position by
+    position, has its time in the axis that is as long as a stack that depends on it,
+    or several times so.
+    """
     added: dict[str, Tapped] = {}
     for tap in taps:
         source = tap.source
@@ -77,7 +83,35 @@ def with_sources(taps: list[Tapped]) -> list[Tapped]:
         own = added.setdefault(source.name, Tapped(source.name, tap.stack, "input"))
         own.calls[:] = [Call([source.zeros], lambda g: g[0], source.time_axis)]
         own.stack, own.reads = tap.stack, (*own.reads, tap)
+    for name, zeros in inputs.items():
+        if name not in added and (other := _as_long_as(zeros, taps, time_axis)) is not None:
+            tap, axis = other
+            added[name] = Tapped(name, tap.stack, "input", [Call([zeros], lambda g: g[0], axis)])
     return [*added.values(), *taps]
+
+
+def _as_long_as(zeros: Tensor, taps: Sequence[Tapped], time_axis: int | None) -> tuple[Tapped, int] | None:
+    """Return the last tap that depends on an input and is as long as one of its axes, and this axis."""
+    for times, tap in itertools.product((False, True), reversed(taps)):
+        length = tap.length - sum(tap.padding)
+        sizes = enumerate(zeros.shape)
+        if times:  # a step of the stack takes several positions
+            axes = [axis for axis, size in sizes if size >= 2 * length and size % length == 0]
+        else:
+            axes = [axis for axis, size in sizes if size == length]
+        usual = next((axis for axis in (time_axis, tap.outer_axis) if axis in axes), None)
+        if length < 3 or not (len(axes) == 1 or usual is not None):
+            continue
+        outputs = [call.output for call in tap.calls if call.output is not None and call.output.requires_grad]
+        cotangents = [torch.ones_like(output) for output in outputs]
+        if outputs and any(
+            part is not None
+            for part in torch.autograd.grad(
+                outputs, [zeros], cotangents, retain_graph=True, allow_unused=True
+            )
+        ):
+            return tap, axes[0] if usual is None else usual
+    return None
 
 
 class Findings:
@@ -301,8 +335,15 @@ class Findings:
 
     def _is_cut_off(self, tap: Tapped) -> bool:
         """Return True if a tap has zeros alone though the top of its stack has a gradient."""
-        is_used = any(gradient is not None for gradient in self.by_tap[tap.name])
-        return is_used and not self.norms[tap.name].any() and self._top(tap.stack) is not None
+        return self._is_used(tap) and not self.norms[tap.name].any() and self._top(tap.stack) is not None
+
+    def _is_used(self, tap: Tapped) -> bool:
+        """Return True if the loss depends on a tap, not on the other direction of its layer alone."""
+        top = self._top(tap.stack)
+        is_other = top is not None and top is not tap and top.layer == tap.layer
+        if is_other and not self.norms[tap.name].any():
+            return False
+        return any(gradient is not None for gradient in self.by_tap[tap.name])
 
     def _is_read_alone(self, tap: Tapped, norms: Floats, acting: list[int]) -> bool:
         """Return True for the top of a stack without recurrence: it is felt nowhere but where it is read."""
@@ -327,8 +368,7 @@ class Findings:
 
     def profile(self, model: str, loss: float | None, note: str | None = None) -> GradientProfile:
         layers = tuple(self._layer(tap) for tap in self.taps if tap.kind != "input")
-        shown = [tap for tap in self.taps if tap.kind == "input" and tap.source is None]
-        inputs = tuple(self._layer(tap) for tap in shown)
+        inputs = tuple(self._layer(tap) for tap in self.taps if self._is_shown(tap))
         return GradientProfile(model, loss, layers, self._hops(), inputs, note)
 
     def _layer(self, tap: Tapped) -> LayerProfile:
@@ -352,11 +392,21 @@ class Findings:
             reach=reach,
             kind=tap.kind,
             has_cell_state=tap.has_cell_state,
-            is_used=any(gradient is not None for gradient in self.by_tap[tap.name]),
+            is_used=self._is_used(tap),
             is_read_alone=self._is_read_alone(tap, row, read),
             is_cut_off=self._is_cut_off(tap),
             zeros_built=bool(self.built.get(tap.name, np.zeros(1)).all()),
             zeros_explained=tap.name in self.built,
+        )
+
+    def _is_shown(self, tap: Tapped) -> bool:
+        """Return True for an input that says something new: not what the model's own input says already."""
+        if tap.kind != "input" or tap.source is not None:
+            return False
+        norms, first = self.norms[tap.name], next(one for one in self.taps if one.kind == "input")
+        return tap is first or not (
+            norms.size == self.norms[first.name].size
+            and np.allclose(norms, self.norms[first.name], rtol=1e-6, atol=0)
         )
 
     def _hops(self) -> NDArray[np.int64] | None:

@@ -90,8 +90,11 @@ def _inside(name: str, other: str) -> bool:
     return name != other and name.startswith(other + ".")
 
 
-def time_axis_of(model: nn.Module, module: nn.Module, time_axis: int | None) -> int:
-    """Return the axis of time: `time_axis`, else from an attention layer, a `config`, or a convolution."""
+def time_axis_of(model: nn.Module, module: nn.Module, time_axis: int | None) -> int | None:
+    """Return the axis of time: `time_axis`, else from an attention layer, a `config`, or a convolution.
+
+    None if it cannot be told; states of two axes, of a module that a loop calls, need none.
+    """
     if time_axis is not None:
         if time_axis not in (0, 1, 2):
             raise ConfigError(f"time_axis: expected 0, 1 or 2, got {time_axis}")
@@ -103,8 +106,4 @@ def time_axis_of(model: nn.Module, module: nn.Module, time_axis: int | None) -> 
         return 1
     if any(isinstance(part, nn.Conv1d) for part in module.modules()):
         return 2
-    raise ConfigError(
-        "cannot tell which axis is time in the states of "
-        f"{type(module).__name__}: pass time_axis=0 for (T, B, feature), 1 for (B, T, feature) or 2 for "
-        "(B, feature, T)"
-    )
+    return None

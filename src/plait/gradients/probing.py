@@ -97,7 +97,7 @@ class _Measurement:
             value = self.loss(read)
             _check_loss(value)
             _take_maps(output, taps)
-            called = with_sources([tap for tap in taps.values() if tap.calls])
+            called = with_sources([tap for tap in taps.values() if tap.calls], inputs, self.time_axis)
             zeros = [zero for tap in called for zero in tap.zeros]
             if not zeros:
                 raise ConfigError("probe: the model ran without calling any of the watched layers")

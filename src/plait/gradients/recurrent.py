@@ -23,11 +23,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from plait.errors import ShapeError
 from plait.gradients.tapped import BACKWARD
 
-__all__ = ["TappedRun", "run_tapped"]
+__all__ = ["TappedRun", "map_padded", "run_tapped"]
 
 # callback for one direction of one layer: its name and its tapped run
 Tap = Callable[[str, "TappedRun"], None]
@@ -51,34 +51,79 @@ class TappedRun:
     total: Callable[[Tensor | None, Tensor | None, Tensor | None], Tensor]
 
 
-def run_tapped(module: nn.RNNBase, tap: Tap, input: Any, state: Any = None) -> tuple[Tensor, Any]:
+def run_tapped(module: nn.RNNBase, tap: Tap, input: Any, state: Any = None) -> tuple[Any, Any]:
     """Run `module(input, state)`, call `tap` for every layer, and return what the module returns.
 
-    A bidirectional layer counts as two. Packed sequences raise a ShapeError.
+    A bidirectional layer counts as two. A packed sequence is run packed, its rows as they are sorted in it.
     """
-    if not isinstance(input, Tensor):
-        raise ShapeError(f"probe: expected a padded tensor, got {type(input).__name__}; unpack it first")
+    if isinstance(input, PackedSequence):
+        return _run_packed(module, tap, input, state)
     unbatched = input.dim() == 2
     x = input.unsqueeze(1) if unbatched else input.transpose(0, 1) if module.batch_first else input
-    hidden, cell = _begin(module, state, x, unbatched)
+    x, ends = _layers(module, tap, x, _begin(module, state, x, unbatched))
+    return _pack(module, x, ends, unbatched)
+
+
+def map_padded(packed: PackedSequence, function: Callable[[Tensor], Tensor]) -> PackedSequence:
+    """Return a packed sequence of the same rows from a function of the padded one, (T, B, ·) as sorted."""
+    padded, lengths = _padded(packed)
+    data = pack_padded_sequence(function(padded), lengths).data
+    return PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+
+
+def _padded(packed: PackedSequence) -> tuple[Tensor, Tensor]:
+    """Return (T, B, ·) with the longest row first, and the lengths."""
+    padded, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
+    return padded, lengths
+
+
+def _run_packed(
+    module: nn.RNNBase, tap: Tap, input: PackedSequence, state: Any
+) -> tuple[PackedSequence, Any]:
+    order, back = input.sorted_indices, input.unsorted_indices
+    x, lengths = _padded(input)
+    if state is not None and order is not None:
+        state = tuple(s[:, order] for s in state) if isinstance(state, tuple) else state[:, order]
+    x, ends = _layers(module, tap, x, _begin(module, state, x, False), lengths)
+    output = map_padded(input, lambda _: x)
+    _, after = _pack(module, x, ends, False)
+    if back is not None:
+        after = tuple(s[:, back] for s in after) if isinstance(after, tuple) else after[:, back]
+    return output, after
+
+
+def _layers(
+    module: nn.RNNBase,
+    tap: Tap,
+    x: Tensor,
+    begin: tuple[Tensor, Tensor | None],
+    lengths: Tensor | None = None,
+) -> tuple[Tensor, list[tuple[Tensor, Tensor | None]]]:
+    """Return the output of all layers, time first, and the last states by layer and direction."""
+    hidden, cell = begin
     ends: list[tuple[Tensor, Tensor | None]] = []
     for layer in range(module.num_layers):
         outputs = []
         for direction in range(2 if module.bidirectional else 1):
             index = layer * (2 if module.bidirectional else 1) + direction
-            begin = (hidden[index], None if cell is None else cell[index])
-            run, end = _run(module, x, layer, direction, begin)
+            first = (hidden[index], None if cell is None else cell[index])
+            run, end = _run(module, x, layer, direction, first, lengths)
             tap(f"layer {layer}" + (BACKWARD if direction else ""), run)
             ends.append(end)
             outputs.append(run.output)
         x = torch.cat(outputs, dim=-1)
         if module.dropout and layer + 1 < module.num_layers:
             x = nn.functional.dropout(x, module.dropout, module.training)
-    return _pack(module, x, ends, unbatched)
+    return x, ends
 
 
 def _run(
-    module: nn.RNNBase, x: Tensor, layer: int, direction: int, begin: tuple[Tensor, Tensor | None]
+    module: nn.RNNBase,
+    x: Tensor,
+    layer: int,
+    direction: int,
+    begin: tuple[Tensor, Tensor | None],
+    lengths: Tensor | None,
 ) -> tuple[TappedRun, tuple[Tensor, Tensor | None]]:
     suffix = f"_l{layer}" + ("_reverse" if direction else "")
     weights = {key: getattr(module, key + suffix) for key in _keys(module)}
@@ -90,35 +135,60 @@ def _run(
     parameters["weight_ih_l0"] = torch.cat([weights["weight_ih"], wider], dim=1)
     first = hidden.unsqueeze(0) if cell is None else (hidden.unsqueeze(0), cell.unsqueeze(0))
     single = _single(module, both.shape[-1])
-    out, after = functional_call(single, parameters, (both.flip(0) if direction else both, first))
-    if direction:
-        out = out.flip(0)
+    walk = _Walk(bool(direction), x.shape[0], lengths)
+    entering = walk.along(both)
+    if lengths is not None:
+        out, after = functional_call(single, parameters, (pack_padded_sequence(entering, lengths), first))
+        out, _ = pad_packed_sequence(out)
+    else:
+        out, after = functional_call(single, parameters, (entering, first))
+    out = walk.along(out)
     on_output = torch.zeros_like(out, requires_grad=True)
     nudged = out + on_output
-    last = 0 if direction else -1
-    on_end = torch.zeros_like(out[last], requires_grad=True)
+    on_end = torch.zeros_like(out[0], requires_grad=True)
 
     def total(output: Tensor | None, extra: Tensor | None, ending: Tensor | None = None) -> Tensor:
         direct = torch.zeros_like(out) if output is None else output
         if ending is not None:
             direct = direct.clone()
-            direct[last] += ending
+            direct[walk.last] += ending
         if extra is None:
             return direct
-        direct, extra = (direct.flip(0), extra.flip(0)) if direction else (direct, extra)
+        direct, extra = walk.along(direct), walk.along(extra)
         if isinstance(module, nn.GRU):
-            walked = out.flip(0) if direction else out
-            before = torch.cat([hidden.unsqueeze(0), walked[:-1]]).detach()
-            gradient = _through_gates(
-                direct, extra, _gates(weights, x.flip(0) if direction else x, before), weights
-            )
+            before = torch.cat([hidden.unsqueeze(0), walk.along(out)[:-1]]).detach()
+            gradient = _through_gates(direct, extra, _gates(weights, walk.along(x), before), weights)
         else:
             gradient = direct.clone()
             gradient[:-1] += extra[1:]
-        return gradient.flip(0) if direction else gradient
+        return walk.along(gradient)
 
-    run = TappedRun(nudged, on_output, zeros, out[last] + on_end, on_end, total)
-    return run, (nudged[last], None if cell is None else after[1].squeeze(0))
+    run = TappedRun(nudged, on_output, zeros, out[walk.last] + on_end, on_end, total)
+    return run, (nudged[walk.last], None if cell is None else after[1].squeeze(0))
+
+
+class _Walk:
+    """Order in which a direction runs through the steps of each row, which may end before the others.
+
+    `last` selects each row's last step in that order from a tensor (T, B, …).
+    """
+
+    def __init__(self, is_backward: bool, steps: int, lengths: Tensor | None) -> None:
+        self._is_backward, self._steps = is_backward, steps
+        self._lengths = lengths
+        self.last: Any = 0 if is_backward else -1
+        if lengths is not None and not is_backward:
+            self.last = (lengths - 1, torch.arange(len(lengths)))
+
+    def along(self, states: Tensor) -> Tensor:
+        """Return (T, B, …) in the order of the run, which undoes itself; steps after a row's end stay."""
+        if not self._is_backward:
+            return states
+        if self._lengths is None:
+            return states.flip(0)
+        step = torch.arange(self._steps).unsqueeze(1)
+        order = torch.where(step < self._lengths, self._lengths - 1 - step, step).to(states.device)
+        return states.gather(0, order.unsqueeze(-1).expand_as(states))
 
 
 def _wider(recurrent: Tensor, is_gru: bool) -> Tensor:

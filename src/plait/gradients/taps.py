@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
-from plait.errors import ShapeError
+from plait.errors import ConfigError, ShapeError
 from plait.gradients.places import TapPoint, TorchCell, find_tap_points, time_axis_of
-from plait.gradients.recurrent import TappedRun, run_tapped
+from plait.gradients.recurrent import TappedRun, map_padded, run_tapped
 from plait.gradients.sequences import is_aligned, padding_of, source_of
 from plait.gradients.tapped import BACKWARD, Call, Tapped
 from plait.models import Layer, Trace
@@ -144,8 +145,10 @@ def _tap_torch(point: TapPoint, module: nn.RNNBase, registry: _Registry, undo: E
             taps[-1].calls.append(call)
             runs.append(run)
 
-        axis = int(module.batch_first and input.dim() == 3)
-        if isinstance(input, Tensor):
+        axis = int(module.batch_first and (isinstance(input, PackedSequence) or input.dim() == 3))
+        if isinstance(input, PackedSequence):
+            input = map_padded(input, lambda padded: registry.enter(point, padded, 0))
+        else:
             input = registry.enter(point, input, axis)
         touched = False
         if latest and hx is not None:
@@ -159,6 +162,8 @@ def _tap_torch(point: TapPoint, module: nn.RNNBase, registry: _Registry, undo: E
             one.separable &= not touched
         hidden = result[1][0] if isinstance(result[1], tuple) else result[1]
         inside = torch.stack([run.end for run in runs])
+        if isinstance(input, PackedSequence) and input.unsorted_indices is not None:
+            inside = inside[:, input.unsorted_indices]
         latest[:] = [(hidden, inside.squeeze(1) if hidden.dim() == 2 else inside)]
         return result
 
@@ -203,7 +208,7 @@ def _tap_cell(point: TapPoint, registry: _Registry, undo: ExitStack) -> None:
 
 
 def _tap_block(
-    point: TapPoint, registry: _Registry, undo: ExitStack, time_axis: int, attention: bool
+    point: TapPoint, registry: _Registry, undo: ExitStack, time_axis: int | None, attention: bool
 ) -> None:
     if point.first:
         _tap_input(point, registry, undo, time_axis)
@@ -215,7 +220,8 @@ def _tap_block(
                 f"probe: {point.name} ({type(layer).__name__}) gives no (·, ·, feature) tensor of states; "
                 "name other modules with layers=[…]"
             )
-        nudged = registry.add(point.name, point, "block").nudge(states, time_axis, direct=True)
+        axis = _axis_in(states, time_axis, layer)
+        nudged = registry.add(point.name, point, "block").nudge(states, axis, direct=True)
         return (nudged, *output[1:]) if isinstance(output, tuple | list) else nudged
 
     undo.callback(point.module.register_forward_hook(after).remove)
@@ -226,18 +232,31 @@ def _tap_block(
             _keep_maps(part, registry, point, own is None or part is own, undo)
 
 
-def _tap_input(point: TapPoint, registry: _Registry, undo: ExitStack, time_axis: int) -> None:
+def _tap_input(point: TapPoint, registry: _Registry, undo: ExitStack, time_axis: int | None) -> None:
     label = _input_label(point)
 
     def before(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args and _is_states(args[0]):
-            return (registry.read(label, point, args[0], time_axis), *args[1:]), kwargs
+            axis = _axis_in(args[0], time_axis, layer)
+            return (registry.read(label, point, args[0], axis), *args[1:]), kwargs
         name = next((key for key in _INPUTS if _is_states(kwargs.get(key))), None)
         if name is None:
             return args, kwargs
-        return args, {**kwargs, name: registry.read(label, point, kwargs[name], time_axis)}
+        axis = _axis_in(kwargs[name], time_axis, layer)
+        return args, {**kwargs, name: registry.read(label, point, kwargs[name], axis)}
 
     undo.callback(point.module.register_forward_pre_hook(before, with_kwargs=True).remove)
+
+
+def _axis_in(states: Tensor, time_axis: int | None, layer: nn.Module) -> int:
+    """Return the axis of time in a block's states: of two axes, those of a step or without a batch, any."""
+    if time_axis is not None or states.dim() == 2:
+        return time_axis or 0
+    raise ConfigError(
+        "cannot tell which axis is time in the states of "
+        f"{type(layer).__name__}: pass time_axis=0 for (T, B, feature), 1 for (B, T, feature) or 2 for "
+        "(B, feature, T)"
+    )
 
 
 def _is_states(value: Any) -> bool:

@@ -20,6 +20,10 @@ ADVICE = {
     ),
     "is blocked": "other weights let it pass: smaller ones where units saturate or die, none that are zero",
     "explodes": "clip the norm of the gradient, or bring the recurrence to norm 1 (OrthRNN, ExpRNN)",
+    "peaks": (
+        "look at the input there (a normalisation divides a vector of zeros, as of padding, by next to "
+        "nothing), or at what shuts the others out"
+    ),
     "has a hole": "what lies in the hole is not learned from: a larger memory, or training one to keep it",
     "has a built hole": "no training fills it: another window or another cut, if what matters lies there",
     "ends": "no training changes that: a wider window or fewer cuts, if what matters lies farther off",
@@ -48,11 +52,13 @@ def sentence(layer: LayerProfile) -> str:
     if layer.decay is None or layer.is_read_alone:
         felt = f"{lead}{'is felt' if is_felt else 'felt'} at {int((norms > 0).sum())} of {total} positions"
         if layer.is_read_alone and (layer.reach is not None or not layer.everywhere):
-            felt += ", where it is read: nothing above it mixes positions"
+            single = len(layer.acting) == 1 or layer.reach is not None
+            felt += ", where it is read: nothing above it mixes positions" if single else ", where it is read"
         elif not layer.everywhere or layer.reach is not None:
             felt += ", too few to speak of a decay"
         return f"{felt}.{_attention_words(layer)}"
-    case, words, size = _case(layer.decay, total, layer.zeros_explained)
+    last = layer.acting[-1] if layer.reach is None else layer.reach.positions[-1]
+    case, words, size = _case(layer.decay, total, last, layer.zeros_explained)
     aside = layer.decay.later + layer.decay.earlier
     if aside and layer.reach is None and layer.decay.reached == len(layer.acting) == total - aside:
         return f"{lead}{'is ' if is_felt else ''}{words}.{_attention_words(layer)}"
@@ -87,12 +93,16 @@ def _nothing(layer: LayerProfile, total: int) -> str:
     return f"is blocked: {words}, though states above do{reason}.{advice}"
 
 
-def _case(decay: Decay, total: int, explained: bool) -> tuple[str, str, str]:
-    """Return the case, the facts it rests on, and the size of what arrives from farthest off."""
+def _case(decay: Decay, total: int, last: int, explained: bool) -> tuple[str, str, str]:
+    """Return the case, the facts it rests on, and the size of what arrives from farthest off.
+
+    `last` is the last position that is read.
+    """
     words = f"felt at {decay.reached} of {total} positions"
     for number, side in ((decay.later, "after"), (decay.earlier, "before")):
         if number:
-            words += f" ({number} come{'s' if number == 1 else ''} {side} what the loss reads)"
+            too_long = "too long " if side == "after" and number < total - last else ""
+            words += f" ({number} come{'s' if number == 1 else ''} {too_long}{side} what the loss reads)"
     if decay.begins_at:
         words += f", the nearest {_steps(decay.begins_at)} off"
     if decay.hole:
@@ -108,7 +118,10 @@ def _case(decay: Decay, total: int, explained: bool) -> tuple[str, str, str]:
             words += f", {BY_VALUES}" if explained else ""
         else:
             words += f", below a millionth from {_steps(decay.vanishes_at)} off"
-    if decay.explodes_at is not None:
+    if decay.peak is not None:
+        case = "peaks"
+        words += f", {decay.peak_size:.2g} times as much at position {decay.peak} as where the loss is"
+    elif decay.explodes_at is not None:
         case = "explodes"
         words += f", 1000 times larger {_steps(decay.explodes_at)} off than where the loss is"
     if decay.ends_at is not None:
