@@ -20,17 +20,15 @@ SOURCE = ROOT / "src" / "plait"
 PAGE = ROOT / "docs" / "architecture.md"
 SMALL = ["--device", "cpu", "--quiet", "--out"]
 COPY = ["--hidden", "4", "--delay", "2", "--updates", "2", "--batch-size", "2", "--evaluate-on", "2"]
-WORLD = [
-    "--env", "Empty-5x5", "--hidden", "4", "--steps", "16", "--envs", "2", "--rollout", "8",
-    "--minibatches", "1", "--evaluate-on", "1",
-]  # fmt: skip
+POLICY = ["--env", "Empty-5x5", "--hidden", "4", "--total-timesteps", "16", "--n-envs", "2", "--n-steps", "8"]
+POLICY += ["--n-minibatches", "1", "--evaluate-on", "1"]
 COMMAND = "from plait.lab import cli; cli.main({arguments!r})"
 # Title on the page -> Python that is traced; `{out}` is an empty folder.
 WALKS = {
     "plait train copy": COMMAND.format(
         arguments=["train", "copy", "--model", "relrnn", *COPY, *SMALL, "{out}"]
     ),
-    "plait train minigrid": COMMAND.format(arguments=["train", "minigrid", *WORLD, *SMALL, "{out}"]),
+    "plait train minigrid": COMMAND.format(arguments=["train", "minigrid", *POLICY, *SMALL, "{out}"]),
     "plait report": COMMAND.format(
         arguments=["report", "results/memory/by-answers.tar.gz", "-o", "{out}/report.html"]
     ),

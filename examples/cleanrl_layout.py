@@ -1,8 +1,8 @@
 """RelLSTM where CleanRL's `ppo_atari_lstm` has its LSTM: that script's layout, one line of it changed.
 
 There a state is a pair of tensors (layers, B, features), multiplied by 1 − done before each step of a loop
-over time, kept for the beginning of a rollout and indexed by world for a minibatch. `Packed` makes a bounded
-memory such a pair. `ppo_single_file.py` does the same without the loop. A pole whose speed is not seen:
+over time, kept for the start of a rollout and indexed by environment for a minibatch. `Packed` makes a
+bounded memory such a pair. `ppo_single_file.py` does without the loop. A pole whose speed is not seen:
 
 pip install 'plait[rl]'
 python examples/cleanrl_layout.py            # about a minute on one core
@@ -49,12 +49,12 @@ class Agent(nn.Module):
 
 torch.manual_seed(0)
 same_step = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}  # as that script has it
-worlds = gymnasium.make_vec("CartPole-v1", ENVS, vectorization_mode="sync", vector_kwargs=same_step)
+envs = gymnasium.make_vec("CartPole-v1", ENVS, vectorization_mode="sync", vector_kwargs=same_step)
 agent = Agent()
 optimizer = torch.optim.Adam(agent.parameters(), lr=LR, eps=1e-5)
 obs, actions = torch.zeros(STEPS, ENVS, len(SEEN)), torch.zeros(STEPS, ENVS)
 logprobs, rewards, dones, values = torch.zeros(4, STEPS, ENVS)
-next_obs, next_done = torch.as_tensor(worlds.reset(seed=0)[0][:, SEEN]), torch.zeros(ENVS)
+next_obs, next_done = torch.as_tensor(envs.reset(seed=0)[0][:, SEEN]), torch.zeros(ENVS)
 next_state = tuple(torch.zeros(2, agent.lstm.num_layers, ENVS, agent.lstm.hidden_size))
 lasted, lengths = torch.zeros(ENVS), []
 for update in range(1, UPDATES + 1):
@@ -65,7 +65,7 @@ for update in range(1, UPDATES + 1):
             policy, values[step], next_state = agent(next_obs, next_state, next_done)
             actions[step] = policy.sample()
             logprobs[step] = policy.log_prob(actions[step])
-            seen, reward, *flags, _ = worlds.step(actions[step].long().numpy())
+            seen, reward, *flags, _ = envs.step(actions[step].long().numpy())
             next_obs, rewards[step] = torch.as_tensor(seen[:, SEEN]), SCALE * torch.as_tensor(reward).float()
             ended = torch.as_tensor(flags[0] | flags[1])
             next_done, lasted = ended.float(), lasted + 1

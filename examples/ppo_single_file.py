@@ -39,10 +39,10 @@ class Agent(nn.Module):
 
 
 torch.manual_seed(0)
-worlds = gymnasium.make_vec("CartPole-v1", ENVS)
+envs = gymnasium.make_vec("CartPole-v1", ENVS)
 agent = Agent()
 optimizer = torch.optim.Adam(agent.parameters(), lr=LR, eps=1e-5)
-x = torch.as_tensor(worlds.reset(seed=0)[0][:, SEEN])
+x = torch.as_tensor(envs.reset(seed=0)[0][:, SEEN])
 begins, ended, state = torch.ones(ENVS, dtype=torch.bool), torch.zeros(ENVS, dtype=torch.bool), None
 lasted, lengths = torch.zeros(ENVS), []
 for update in range(1, UPDATES + 1):
@@ -52,7 +52,7 @@ for update in range(1, UPDATES + 1):
             policy, value, state = agent(x[None], begins[None], state)
             action = policy.sample()
             step = (x, begins, ~ended, action[0], policy.log_prob(action)[0], value[0])
-            seen, reward, *flags, _ = worlds.step(action[0].numpy())
+            seen, reward, *flags, _ = envs.step(action[0].numpy())
             terminated, truncated = map(torch.as_tensor, flags)
             # After an episode ends, the next step starts a new one and ignores its action: not counted.
             begins, ended = ended, terminated | truncated
@@ -72,7 +72,7 @@ for update in range(1, UPDATES + 1):
         returns = advantage + values
         advantage = (advantage - advantage[counted].mean()) / (advantage[counted].std() + 1e-8)
     for _ in range(EPOCHS):
-        for some in torch.randperm(ENVS).chunk(MINIBATCHES):  # whole sequences of some worlds
+        for some in torch.randperm(ENVS).chunk(MINIBATCHES):  # whole sequences of some environments
             before = None if first is None else first.rows(some)
             policy, value, _ = agent(xs[:, some], starts[:, some], before)
             ratio = (policy.log_prob(actions[:, some]) - old[:, some]).exp()

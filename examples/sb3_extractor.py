@@ -46,9 +46,9 @@ class Attentive(BaseFeaturesExtractor):
 
 
 torch.set_num_threads(1)
-worlds = make_vec_env("CartPole-v1", ENVS, seed=0, wrapper_class=hidden_speeds)
+env = make_vec_env("CartPole-v1", ENVS, seed=0, wrapper_class=hidden_speeds)
 model = PPO(
-    "MlpPolicy", VecNormalize(worlds, norm_obs=False, gamma=0.98), gamma=0.98, n_steps=STEPS, n_epochs=4,
+    "MlpPolicy", VecNormalize(env, norm_obs=False, gamma=0.98), gamma=0.98, n_steps=STEPS, n_epochs=4,
     batch_size=ENVS * STEPS // 4, learning_rate=1e-3, ent_coef=0.01, seed=0, device="cpu",
     policy_kwargs={"features_extractor_class": Attentive, "net_arch": [64]},
 )  # fmt: skip

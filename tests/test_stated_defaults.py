@@ -51,7 +51,7 @@ ELSEWHERE = {
     "output": lambda: re.search(
         r'output or Path\("(\w+)"\)', (SOURCE / "lab/commands/report.py").read_text()
     )[1],
-    "starts": lambda: _constant("lab/tasks/worlds/actions.py", r"starts or \[(\d+)\]"),
+    "starts": lambda: _constant("lab/tasks/environments/actions.py", r"starts or \[(\d+)\]"),
 }
 
 

@@ -1,7 +1,7 @@
 """What the memory of policies trained in DoorKey-5x5 holds in DoorKey-16x16, and what decides how they fare.
 
 python docs/figures/make_doorkey.py memory RUN [RUN …]      # of `plait reproduce table4 --rows doorkey`
-python docs/figures/make_doorkey.py along MODEL SEED STEPS  # trains, and plays the large world on the way
+python docs/figures/make_doorkey.py along MODEL SEED STEPS  # trains, and plays in the large one on the way
 python docs/figures/make_doorkey.py draw                    # the figure again, from the numbers
 
 `memory` adds a line to results/rl/doorkey.jsonl for each run, `along` one to $ALONG for each look; the figure
@@ -29,7 +29,7 @@ from plait.lab.training.learner import generator_for
 from plait.lab.training.ppo.learner import learner_of
 from plait.lab.training.ppo.policy import Policy, describe_policy, load_policy
 from plait.lab.training.process import Group
-from plait.lab.training.recipe import Settings
+from plait.lab.training.recipe import PPOConfig
 from plait.models import State
 from plait.ops.slots import clear
 from plait.provenance import commit
@@ -37,7 +37,7 @@ from plait.provenance import commit
 HERE = Path(__file__).parent
 RESULT = HERE.parent.parent / "results/rl/doorkey.jsonl"
 ALONG = Path(os.environ.get("ALONG", "doorkey-along.jsonl"))
-TRAINED, WORLD, EPISODES, EVERY = "DoorKey-5x5", "DoorKey-16x16", 64, 64
+TRAINED, LARGE, EPISODES, EVERY = "DoorKey-5x5", "DoorKey-16x16", 64, 64
 WAYS = ("nothing", "slots", "h and c", "both")
 ALONG_AT = (100e3, 200e3, 300e3, 450e3, 600e3, 1e6, 1.5e6, 2e6, 3e6, 4e6, 5e6)
 LOOKS = (20, 100, 250, 500, 1000, 2000)  # steps at which the memory is looked into
@@ -99,12 +99,12 @@ def looked_into(trace: Any, views: dict[str, Tensor], playing: Tensor, window: i
 
 @torch.no_grad()
 def play(
-    policy: Policy, world: str, what: str = "nothing", temperature: float = 1.0, looking: bool = False
+    policy: Policy, env_name: str, what: str = "nothing", temperature: float = 1.0, looking: bool = False
 ) -> dict[str, Any]:
-    """The first held-out episode of every world; `what` is forgotten on the way."""
-    worlds = policy.family.open(world, EPISODES, 0, held_out=True)
-    draw, do = generator_for(0, "held-out", 0, "cpu"), policy.actions
-    moment, state = worlds.reset(), None
+    """Play the first held-out episode of every environment; `what` is cleared every `EVERY` steps."""
+    env = policy.family.make_vec_env(env_name, EPISODES, 0, held_out=True)
+    generator, actions = generator_for(0, "held-out", 0, "cpu"), policy.actions
+    timestep, state = env.reset(), None
     playing = torch.ones(EPISODES, dtype=torch.bool)
     gained, ever = (
         torch.zeros(EPISODES),
@@ -114,7 +114,7 @@ def play(
     window = getattr(policy.recurrent, "window", None)
     looks, step, entropy, played = {}, 0, 0.0, 0
     while bool(playing.any()):
-        now = shown(moment.observation.image)
+        now = shown(timestep.observation.image)
         for name, flags in now.items():
             views.setdefault(name, []).append(flags)
         for name, first in ever.items():
@@ -122,9 +122,9 @@ def play(
         if what != "nothing" and step and step % EVERY == 0:
             state = emptied(state, what)
         look = looking and step in LOOKS
-        observation = moment.observation.map(lambda part: part.unsqueeze(0))
+        observation = timestep.observation.map(lambda part: part.unsqueeze(0))
         logits, _, state, *rest = policy(
-            observation, state, reset=moment.begins.unsqueeze(0), need_trace=look
+            observation, state, reset=timestep.episode_start.unsqueeze(0), need_trace=look
         )
         if look:
             whole = {name: torch.stack(parts, 1) for name, parts in views.items()}
@@ -132,13 +132,13 @@ def play(
         outputs = logits[0].float() / temperature
         chances = torch.distributions.Categorical(logits=outputs)
         entropy, played = entropy + (chances.entropy() * playing).sum().item(), played + int(playing.sum())
-        moment = worlds.step(do.sample(outputs, do.noise((1, EPISODES), draw)[0]))
-        gained += moment.reward * playing
-        playing &= ~moment.ended
+        timestep = env.step(actions.sample(outputs, actions.noise((1, EPISODES), generator)[0]))
+        gained += timestep.reward * playing
+        playing &= ~timestep.done
         step += 1
         if step % 64 == 0:
-            state = policy.carried(state)
-    worlds.close()
+            state = policy.detach_state(state)
+    env.close()
     return {
         "return": gained.mean().item(),
         "entropy": entropy / max(played, 1),
@@ -165,22 +165,22 @@ def measure(run: Path, ways: Sequence[str]) -> None:
         "seed": record.description["recipe"]["seed"], "steps": record.summary["steps"], "episodes": EPISODES,
         "commit": commit(),
     }  # fmt: skip
-    row |= {what: play(policy, WORLD, what, looking=what == "nothing") for what in ways}
-    row["flattened"] = play(policy, WORLD, temperature=2.0)
+    row |= {what: play(policy, LARGE, what, looking=what == "nothing") for what in ways}
+    row["flattened"] = play(policy, LARGE, temperature=2.0)
     _add(RESULT, row)
 
 
 def along(model: str, seed: int, steps: int, **options: Any) -> None:
-    """Train, and every so often play both worlds; a line of JSON each time."""
-    settings = Settings(steps=steps, seed=seed, evaluate_on=EPISODES)
-    description = describe_policy(TRAINED, model, settings, backend="envpool", **options)
+    """Train, and at intervals play both environments; write a line of JSON each time."""
+    ppo = PPOConfig(total_timesteps=steps, seed=seed, evaluate_on=EPISODES)
+    description = describe_policy(TRAINED, model, ppo, backend="envpool", **options)
     learner = learner_of(description, torch.device("cpu"), Group())
-    units = settings.envs * settings.rollout
+    units = ppo.n_envs * ppo.n_steps
     for update in range(1, -(-steps // units) + 1):
         learner.advance(update, stop=False)
         if update * units in {units * round(look / units) for look in ALONG_AT}:
             line = {"model": model, **options, "seed": seed, "steps": update * units}
-            line |= {world: play(learner.policy, world) for world in (TRAINED, WORLD)}
+            line |= {name: play(learner.policy, name) for name in (TRAINED, LARGE)}
             _add(ALONG, line)
 
 
@@ -200,7 +200,7 @@ def draw(rows: list[dict[str, Any]]) -> None:
             [x + 0.2 * (place - 1.5) for x in range(len(rows))], [100 * s for s in shares], 0.18, label=name
         )
     ax.set_xticks(range(len(rows)), [_named(row) for row in rows], fontsize=7)
-    ax.set(ylabel=f"% of episodes in {WORLD}", ylim=(0, 105))
+    ax.set(ylabel=f"% of episodes in {LARGE}", ylim=(0, 105))
     ax.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize=8)
     save_figure(figure, HERE / "doorkey-memory.png")
 

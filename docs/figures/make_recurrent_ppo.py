@@ -1,6 +1,6 @@
-"""Our PPO with an LSTM and Stable-Baselines3's RecurrentPPO learn the same world from the same budget.
+"""Our PPO with an LSTM and Stable-Baselines3's RecurrentPPO learn the same environment from the same budget.
 
-python docs/figures/make_recurrent_ppo.py [WORLD] [STEPS] [SEEDS]    # DoorKey-5x5 262144 2: 15 minutes
+python docs/figures/make_recurrent_ppo.py [ENV] [STEPS] [SEEDS]    # DoorKey-5x5 262144 2: 15 minutes
 python docs/figures/make_recurrent_ppo.py --draw                     # the figure again, from the numbers
 
 Writes results/rl/recurrent-ppo.json and .png. A check of the learner, made while developing it: it needs
@@ -22,7 +22,7 @@ from plait.lab.bench.ppo_learners import PlaitPPO
 from plait.lab.figures import Curve, draw_curves, save_figure
 from plait.lab.machine import circumstances
 from plait.lab.runs.folder import read_json, write_json
-from plait.lab.training.recipe import Settings
+from plait.lab.training.recipe import PPOConfig
 from plait.provenance import version_of
 
 RESULT = Path(__file__).parent.parent.parent / "results/rl/recurrent-ppo.json"
@@ -47,20 +47,31 @@ class Episodes(BaseCallback):
         self.ended = []
 
 
-def settings_of(steps: int, seed: int) -> Settings:
-    """Written out: what the defaults are may change."""
-    return Settings(
-        steps=steps, envs=64, rollout=64, epochs=4, minibatches=4, lr=1e-3, discount=0.99, decay=0.95,
-        clip=0.2, entropy=0.01, value=0.5, max_norm=0.5, seed=seed,
-    )  # fmt: skip
+def config_of(steps: int, seed: int) -> PPOConfig:
+    """Return the hyperparameters, written out because defaults may change."""
+    return PPOConfig(
+        total_timesteps=steps,
+        n_envs=64,
+        n_steps=64,
+        n_epochs=4,
+        n_minibatches=4,
+        lr=1e-3,
+        gamma=0.99,
+        gae_lambda=0.95,
+        clip_range=0.2,
+        ent_coef=0.01,
+        vf_coef=0.5,
+        max_grad_norm=0.5,
+        seed=seed,
+    )
 
 
-def learn_ours(world: str, settings: Settings, cut: bool) -> History:
+def learn_ours(env: str, ppo: PPOConfig, cut: bool) -> History:
     """`cut`: the critic reads h_t and does not train what made it, as in RecurrentPPO with one LSTM."""
-    player, curve = PlaitPPO(world, "minigrid", "lstm", HIDDEN, settings), []
+    player, curve = PlaitPPO(env, "minigrid", "lstm", HIDDEN, ppo), []
     if cut:
         player.learner.policy.critic.register_forward_pre_hook(lambda _, given: (given[0].detach(),))
-    for _ in range(settings.updates):
+    for _ in range(ppo.updates):
         player.play()
         player.learn()
         ended = [episode.reward for episode in player.rollout.episodes]
@@ -68,10 +79,10 @@ def learn_ours(world: str, settings: Settings, cut: bool) -> History:
     return curve
 
 
-def learn_peer(world: str, settings: Settings, cut: bool) -> History:
+def learn_peer(env: str, ppo: PPOConfig, cut: bool) -> History:
     episodes = Episodes()
-    model = recurrent_ppo.matched(world, settings, HIDDEN, own_critic=not cut)
-    model.learn(int(settings.steps), callback=episodes)
+    model = recurrent_ppo.matched(env, ppo, HIDDEN, own_critic=not cut)
+    model.learn(int(ppo.total_timesteps), callback=episodes)
     return episodes.curve
 
 
@@ -95,34 +106,35 @@ def smoothed(curve: History, steps: int) -> tuple[list[float], list[float]]:
 
 
 def draw(found: dict[str, Any]) -> None:
-    steps, curves = found["settings"]["envs"] * found["settings"]["rollout"], []
+    steps, curves = found["ppo"]["n_envs"] * found["ppo"]["n_steps"], []
     for run in found["runs"]:
         name, place = run["learner"], list(LEARNERS).index(run["learner"])
         style = "dashed" if LEARNERS[name][1] else "solid"
         curves.append(Curve(*smoothed(run["episodes"], steps), "" if run["seed"] else name, style, place % 2))
     figure = draw_curves(
-        curves, x_label="steps of all worlds (thousands)", y_label="mean return of training episodes",
-        title=f"{found['env']}, the same settings, one line a seed", y_range=(0, 1.32), legend="upper left",
+        curves, x_label="steps of all environments (thousands)", y_label="mean return of training episodes",
+        title=f"{found['env']}, same hyperparameters, a line per seed", y_range=(0, 1.32),
+        legend="upper left",
     )  # fmt: skip
     save_figure(figure, RESULT.with_suffix(".png"))
 
 
-def main(world: str = "DoorKey-5x5", steps: str = "262144", seeds: str = "2") -> None:
+def main(env: str = "DoorKey-5x5", steps: str = "262144", seeds: str = "2") -> None:
     torch.set_num_threads(1)
     found: dict[str, Any] = circumstances(torch.device("cpu"), 1)
     found["versions"] |= {name: version_of(name) for name in ("minigrid", "stable-baselines3", "sb3-contrib")}
-    found["command"] = f"python docs/figures/make_recurrent_ppo.py {world} {steps} {seeds}"
+    found["command"] = f"python docs/figures/make_recurrent_ppo.py {env} {steps} {seeds}"
     runs = []
     for seed in range(int(seeds)):
         for name, (learn, cut) in LEARNERS.items():
             began = time.perf_counter()
-            curve = learn(world, settings_of(int(steps), seed), cut)
+            curve = learn(env, config_of(int(steps), seed), cut)
             seconds = round(time.perf_counter() - began, 1)
             runs.append({"learner": name, "seed": seed, "seconds": seconds, "episodes": curve})
             sys.stderr.write(
                 f"{name}, seed {seed}: {smoothed(curve, 1)[1][-1]:.3f} at the end, {seconds} s\n"
             )
-    found |= {"env": world, "hidden": HIDDEN, "settings": settings_of(int(steps), 0).values()}
+    found |= {"env": env, "hidden": HIDDEN, "ppo": config_of(int(steps), 0).values()}
     found |= {"episodes": "after each update: how many ended, and the sum of their returns", "runs": runs}
     write_json(RESULT, found)
     draw(found)

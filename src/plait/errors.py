@@ -22,13 +22,13 @@ __all__ = [
     "DataError",
     "DivergedError",
     "EmptyMemoryWarning",
+    "EnvError",
     "MissingExtraError",
     "OutputError",
     "PlaitError",
     "ShapeError",
     "UnknownNameError",
     "UnloadedWarning",
-    "WorldError",
     "check_choice",
     "check_float32",
     "check_int",
@@ -89,7 +89,7 @@ class DivergedError(PlaitError, ArithmeticError):
     """Training produced a non-finite value; the message names the step and the tensor."""
 
 
-class WorldError(PlaitError, RuntimeError):
+class EnvError(PlaitError, RuntimeError):
     """An environment that cannot be created, raised an error, or returned a non-finite value."""
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.training.callbacks import Watcher
 from plait.lab.training.ppo.policy import describe_policy
-from plait.lab.training.recipe import Recipe, Settings
+from plait.lab.training.recipe import PPOConfig, Recipe
 from plait.lab.training.session import train_run
 
 SMALL = {"updates": 12, "batch_size": 4, "evaluate_every": 6, "evaluate_on": 6, "record_every": 2}
@@ -71,8 +71,14 @@ def subjects(room: Path) -> dict[str, Subject]:
     text = {"name": "text", "text": (str(book),), "span": 10, "embedding": 6, "memory_across_spans": True}
     memory = {"hidden_size": 5, "window": 3, "capacity": 2}
     recipe = Recipe(**SMALL, gradients_every=5).values()
-    settings = Settings(
-        steps=120, envs=2, rollout=10, minibatches=2, epochs=1, evaluate_every=3, evaluate_on=2
+    ppo = PPOConfig(
+        total_timesteps=120,
+        n_envs=2,
+        n_steps=10,
+        n_minibatches=2,
+        n_epochs=1,
+        evaluate_every=3,
+        evaluate_on=2,
     )
     return {
         "copy": Subject(
@@ -92,7 +98,7 @@ def subjects(room: Path) -> dict[str, Subject]:
             },
             4,
         ),
-        "policy": Subject(describe_policy("GoToDoor-5x5", "rellstm", settings, hidden_size=8), 2),
+        "policy": Subject(describe_policy("GoToDoor-5x5", "rellstm", ppo, hidden_size=8), 2),
     }  # fmt: skip
 
 

@@ -33,8 +33,15 @@ KINDS = {int: "whole number", float: "number", Path: "path", bool: "switch"}
 # What is always given, so that a line whose values are all good ends in a moment. A flag named here may still
 # be given something else.
 TRAINING = {"--updates": "12", "--batch-size": "123", "--hidden": "48", "--evaluate-on": "14"}
-POLICY = {"--steps": ("4", "8"), "--envs": "12", "--rollout": "24", "--hidden": "4", "--evaluate-on": "1",
-          "--minibatches": "1", "--max-minutes": ("0.02",)}  # fmt: skip
+POLICY = {
+    "--total-timesteps": ("4", "8"),
+    "--n-envs": "12",
+    "--n-steps": "24",
+    "--hidden": "4",
+    "--evaluate-on": "1",
+    "--n-minibatches": "1",
+    "--max-minutes": ("0.02",),
+}
 SMALL: dict[str, dict[str, str | tuple[str, ...]]] = {
     "train": {**TRAINING, "--max-minutes": ("0.02",)},
     "train csv": {"--updates": "12", "--batch-size": "12", "--hidden": "48", "--max-minutes": ("0.02",),
@@ -55,13 +62,25 @@ SMALL: dict[str, dict[str, str | tuple[str, ...]]] = {
                      "--layers": ("relrnn", "goru")},
     "bench streaming": {"--steps": ("10", "20"), "--hidden": "48"},
     "bench tasks": {"--updates": "1"},
-    "bench rl": {"--envs": "2", "--rollout": "2", "--rounds": "1", "--minibatches": "1", "--epochs": "1"},
+    "bench rl": {"--n-envs": "2", "--n-steps": "2", "--rounds": "1", "--n-minibatches": "1",
+                 "--n-epochs": "1"},
     "bench memory": {"--lengths": ("2", "2,3"), "--hidden": "48"},
     "bench attention": {"--lengths": ("2", "2,3"), "--rows": "1"},
     "demo": {"--seed": WHOLE},  # it trains for a minute, whatever is said, and is interrupted
 }  # fmt: skip
 # Work, not size: a large number that is allowed only takes long, and that is what was asked for.
-WORK = ("--updates", "--steps", "--seconds", "--repeats", "--rounds", "--epochs", "--length", "--evaluate-on")
+WORK = (
+    "--updates",
+    "--steps",
+    "--total-timesteps",
+    "--n-epochs",
+    "--seconds",
+    "--repeats",
+    "--rounds",
+    "--epochs",
+    "--length",
+    "--evaluate-on",
+)
 NEVER = {"--ray": ("local",)}  # starts a cluster
 
 

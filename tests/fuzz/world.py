@@ -38,13 +38,13 @@ TINY = [
     "cpu",
 ]
 POLICY = [
-    "--steps",
+    "--total-timesteps",
     "4",
-    "--envs",
+    "--n-envs",
     "2",
-    "--rollout",
+    "--n-steps",
     "2",
-    "--minibatches",
+    "--n-minibatches",
     "1",
     "--hidden",
     "4",

@@ -15,11 +15,13 @@ from plait.lab.bench import recurrent_ppo, rl
 from plait.lab.bench.ppo_learners import PlaitPPO, Record, StableBaselinesPPO, take_turns_playing
 from plait.lab.bench.rl import bench_rl
 from plait.lab.cli import main
-from plait.lab.tasks.minigrid import open_worlds
-from plait.lab.training.recipe import Settings
+from plait.lab.tasks.minigrid import make_vec_env
+from plait.lab.training.recipe import PPOConfig
 
-TINY = {"envs": 4, "rollout": 8, "epochs": 1, "minibatches": 2, "hidden": 8, "rounds": 2}
-SETTINGS = Settings(envs=4, rollout=8, epochs=3, minibatches=2, lr=0.002, value=0.5, entropy=0.02, seed=3)
+TINY = {"n_envs": 4, "n_steps": 8, "n_epochs": 1, "n_minibatches": 2, "hidden": 8, "rounds": 2}
+SETTINGS = PPOConfig(
+    n_envs=4, n_steps=8, n_epochs=3, n_minibatches=2, lr=0.002, vf_coef=0.5, ent_coef=0.02, seed=3
+)
 with_peer = pytest.mark.skipif(
     not recurrent_ppo.is_installed(), reason="needs stable-baselines3 and sb3-contrib"
 )
@@ -56,7 +58,7 @@ def test_everyone_warms_up_and_takes_turns():
 def test_collection_is_part_of_training(clock):
     record = take_turns_playing({"a": Sleeper([], "a", 0.01, 0.03, clock)}, rounds=2, warm_up=1)["a"]
     assert record.collection.median == pytest.approx(0.001)
-    assert record.whole.median == pytest.approx(0.004)
+    assert record.collection_and_update.median == pytest.approx(0.004)
 
 
 def test_a_ratio_above_one_is_faster():
@@ -81,7 +83,7 @@ def test_ours_alone(tmp_path, capsys):
     assert main(["bench", "rl", *as_flags(TINY), *flags]) == 0
     assert "to RecurrentPPO" in capsys.readouterr().out
     found = json.loads(out.read_text())
-    assert [(row["learner"], row["worlds"]) for row in found["rows"]] == [
+    assert [(row["learner"], row["backend"]) for row in found["rows"]] == [
         ("lstm", "minigrid"), ("memlstm", "minigrid"),
     ]  # fmt: skip
     assert all(row["collection"] > row["training"] > 0 for row in found["rows"])
@@ -108,8 +110,8 @@ def test_what_is_not_installed_is_left_out_and_said(monkeypatch):
         (["--env", "DorKey-5x5"], "unknown environment 'DorKey-5x5'"),
         (["--policies", "lsm"], "unknown policy 'lsm'"),
         (["--backends", "gym"], "unknown backend 'gym'"),
-        (["--envs", "0"], "envs: expected at least 1, got 0"),
-        (["--envs", "12"], "minibatches: expected a divisor of envs = 12, got 8"),
+        (["--n-envs", "0"], "envs: expected at least 1, got 0"),
+        (["--n-envs", "12"], "n_minibatches: expected a divisor of n_envs = 12, got 8"),
         (["--rounds", "0"], "rounds: expected at least 1"),
         (["--threads", "0"], "threads: expected at least 1"),
         (["--out", "nowhere/rl.json"], "the folder nowhere does not exist"),
@@ -165,19 +167,19 @@ def test_the_peer_has_our_settings():
 
 @with_peer
 def test_the_peer_sees_what_we_see():
-    from plait.lab.tasks.minigrid import Observation
+    from plait.lab.tasks.minigrid import GridObservation
 
     env = recurrent_ppo.vector_env("GoToDoor-5x5", 2, seed=0)
     seen = env.reset()
     assert {name: part.shape for name, part in seen.items()} == {
         "image": (2, 7, 7, 3), "direction": (2, 1), "mission": (2, 13),
     }  # fmt: skip
-    like = open_worlds("GoToDoor-5x5", 2).reset().observation
+    like = make_vec_env("GoToDoor-5x5", 2).reset().observation
     assert (seen["mission"][:, :3] == like.mission[:, :3].numpy()).all()  # go to the …
     model = recurrent_ppo.matched("GoToDoor-5x5", SETTINGS, 8)
     batch = model.policy.obs_to_tensor(seen)[0]
     parts = (batch["image"], batch["direction"].squeeze(-1), batch["mission"])
-    expected = model.policy.features_extractor.encoder(Observation(*parts))
+    expected = model.policy.features_extractor.encoder(GridObservation(*parts))
     assert model.policy.extract_features(batch).equal(expected)
 
 

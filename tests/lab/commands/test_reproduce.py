@@ -70,7 +70,7 @@ def test_errors(arguments, words, capsys, monkeypatch, tmp_path, nowhere):
     assert before in ([], [MEANS_NOTHING.upper()])
 
 
-def test_table_4_scores_a_run_in_both_its_worlds(tmp_path, capsys):
+def test_table_4_scores_a_run_in_both_environments(tmp_path, capsys):
     """Four cells of two runs; a second call finds them."""
     pytest.importorskip("minigrid")
     options = ["--smoke", "--models", "rellstm", "--device", "cpu", "--out", str(tmp_path), "--json"]

@@ -11,10 +11,10 @@ pytest.importorskip("popgym")
 from plait.lab.cli import main
 
 SMALL = [
-    "--hidden", "8", "--envs", "4", "--rollout", "10", "--steps", "1.2e2", "--minibatches", "2",
-    "--epochs", "1", "--evaluate-on", "2", "--quiet",
+    "--hidden", "8", "--n-envs", "4", "--n-steps", "10", "--total-timesteps", "1.2e2", "--n-minibatches", "2",
+    "--n-epochs", "1", "--evaluate-on", "2", "--quiet",
 ]  # fmt: skip
-ECHO = "tests.lab.tasks.worlds.echo:"
+ECHO = "tests.lab.tasks.environments.echo:"
 
 
 def run(family, *arguments):
@@ -22,39 +22,39 @@ def run(family, *arguments):
 
 
 @pytest.mark.parametrize(
-    ("family", "world", "other"),
+    ("family", "env", "other"),
     [
         ("popgym", "RepeatFirstEasy", "RepeatFirstHard"),
         ("gym", "CartPole-v1", None),
         ("gym", f"{ECHO}dict__box", f"{ECHO}dict__box__other"),
     ],
 )
-def test_trains_tests_lists_and_resumes(family, world, other, tmp_path, capsys):
+def test_trains_tests_lists_and_resumes(family, env, other, tmp_path, capsys):
     out = ["--out", str(tmp_path)]
-    place = ["--env", world, *(["--test-env", other] if other else [])]
-    memory = ["--model", "rellstm", "--relevance", "learned", "--usage", "0.1", "--scale-returns"]
-    assert run(family, *place, *memory, *SMALL, *out, "--json") == 0
+    arguments = ["--env", env, *(["--test-env", other] if other else [])]
+    memory = ["--model", "rellstm", "--relevance", "learned", "--usage", "0.1", "--scale-rewards"]
+    assert run(family, *arguments, *memory, *SMALL, *out, "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["status"], answer["steps"]) == ("complete", 120)
-    assert list(answer["held_out"]) == [world, *([other] if other else [])]
+    assert list(answer["held_out"]) == [env, *([other] if other else [])]
     assert main(["runs", str(tmp_path)]) == 0
     assert "rellstm" in capsys.readouterr().out
     config = json.loads(next(tmp_path.glob("*/config.json")).read_text())
     assert config["model"]["relevance"] == "learned"
-    assert config["recipe"]["scale_returns"] is True
+    assert config["recipe"]["scale_rewards"] is True
     for command in (["train", family], ["train"]):
         assert main([*command, "--resume", answer["folder"], "--quiet"]) == 0
         assert "complete: 120 steps" in capsys.readouterr().out
-    assert main(["train", family, "--resume", answer["folder"], "--steps", "160", "--quiet"]) == 0
+    assert main(["train", family, "--resume", answer["folder"], "--total-timesteps", "160", "--quiet"]) == 0
     assert "complete: 160 steps" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("family", "arguments", "message"),
     [
-        ("gym", ["--env", "CartPol-v1"], "unknown world 'CartPol-v1': did you mean 'CartPole-v1'"),
+        ("gym", ["--env", "CartPol-v1"], "unknown environment 'CartPol-v1': did you mean 'CartPole-v1'"),
         ("gym", ["--env", "MiniGrid-Empty-5x5-v0"], "missions are read by plait train minigrid"),
-        ("gym", ["--env", f"{ECHO}text__discrete"], "no encoder for its observation 'told', a space of Text"),
+        ("gym", ["--env", f"{ECHO}text__discrete"], "no encoder for its observation 'note', a space of Text"),
         ("gym", ["--env", f"{ECHO}box__tuple"], "no policy for actions in a space of Tuple"),
         ("gym", ["--env", f"{ECHO}nothing"], "has no 'nothing'; expected PACKAGE.MODULE:NAME"),
         ("gym", ["--env", "CartPole-v1", "--time-limit", "0"], "time_limit: expected at least 1, got 0"),
@@ -68,7 +68,7 @@ def test_trains_tests_lists_and_resumes(family, world, other, tmp_path, capsys):
             ["--env", "CartPole-v1", "--test-env", "Pendulum-v1"],
             "Pendulum-v1 does not match CartPole-v1",
         ),
-        ("gym", [], "expected a world (plait train gym --env CartPole-v1)"),
+        ("gym", [], "expected an environment (plait train gym --env CartPole-v1)"),
         ("gym", ["--resume", "x", "--env", "y"], "or a run to continue (--resume RUN)"),
         ("popgym", ["--env", "RepeatFirst"], "did you mean 'RepeatFirstHard' or 'RepeatFirstEasy'?"),
         ("popgym", ["--env", "RepeatFirstEasy", "--relevance", "gained"], "gained"),
@@ -83,7 +83,7 @@ def test_bad_input_is_one_line(family, arguments, message, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_world_that_raises_is_named_and_the_run_can_go_on(tmp_path, capsys):
+def test_an_environment_that_raises_is_named_and_the_run_resumes(tmp_path, capsys):
     assert run("gym", "--env", f"{ECHO}box__discrete__raise", *SMALL, "--out", str(tmp_path)) == 2
     error = capsys.readouterr().err
     assert "failed in step(" in error
@@ -106,7 +106,10 @@ def test_code_that_a_run_folder_names_is_not_run_unasked(tmp_path, capsys, monke
     folder = json.loads(capsys.readouterr().out)["folder"]
     (tmp_path / "ran").unlink()
     monkeypatch.setattr(own_code, "_TRUSTED", set())
-    for line in (["train", "gym", "--resume", folder, "--steps", "160", "--quiet"], ["watch", folder]):
+    for line in (
+        ["train", "gym", "--resume", folder, "--total-timesteps", "160", "--quiet"],
+        ["watch", folder],
+    ):
         monkeypatch.delitem(sys.modules, "strange", raising=False)
         assert main(line) == 2
         said = capsys.readouterr().err
@@ -114,13 +117,13 @@ def test_code_that_a_run_folder_names_is_not_run_unasked(tmp_path, capsys, monke
         assert "PLAIT_ALLOW=strange" in said
         assert not (tmp_path / "ran").exists()
     monkeypatch.setenv("PLAIT_ALLOW", "other,strange")
-    assert main(["train", "gym", "--resume", folder, "--steps", "160", "--quiet"]) == 0
+    assert main(["train", "gym", "--resume", folder, "--total-timesteps", "160", "--quiet"]) == 0
     assert "complete: 160 steps" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("family", "module"), [("gym", "gymnasium"), ("popgym", "popgym")])
 def test_what_is_missing_names_its_extra(family, module, monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, module, None)
-    world = "CartPole-v1" if family == "gym" else "RepeatFirstEasy"
-    assert run(family, "--env", world, "--out", str(tmp_path)) == 2
+    env = "CartPole-v1" if family == "gym" else "RepeatFirstEasy"
+    assert run(family, "--env", env, "--out", str(tmp_path)) == 2
     assert f"{module} is needed here and not installed: pip install 'plait[rl]'" in capsys.readouterr().err

@@ -15,18 +15,18 @@ from PIL import Image
 
 from plait.errors import ConfigError
 from plait.lab.cli import main
-from plait.lab.tasks.minigrid.farama import FaramaWorlds
+from plait.lab.tasks.minigrid.farama import FaramaVectorEnv
 from plait.lab.training.ppo.episode import play_episode
 from plait.lab.training.ppo.learner import fit_policy
 from plait.lab.training.ppo.policy import build_policy, describe_policy
-from plait.lab.training.recipe import Settings
+from plait.lab.training.recipe import PPOConfig
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "one"
-    settings = Settings(steps=40, envs=4, rollout=10, minibatches=2, epochs=1, evaluate_on=2)
-    fit_policy(describe_policy("GoToDoor-5x5", "rellstm", settings, hidden_size=8), folder=folder)
+    ppo = PPOConfig(total_timesteps=40, n_envs=4, n_steps=10, n_minibatches=2, n_epochs=1, evaluate_on=2)
+    fit_policy(describe_policy("GoToDoor-5x5", "rellstm", ppo, hidden_size=8), folder=folder)
     return str(folder)
 
 
@@ -48,7 +48,7 @@ def test_as_a_film(trained, tmp_path, capsys):
     answer = json.loads(capsys.readouterr().out)
     with Image.open(path) as film:
         assert film.n_frames == answer["steps"] + 1
-        assert film.size[0] > film.size[1]  # the memory stands beside the world
+        assert film.size[0] > film.size[1]  # the memory is to the right of the environment
 
 
 def test_as_a_film_for_every_player(trained, tmp_path, capsys):
@@ -64,7 +64,7 @@ def test_as_a_film_for_every_player(trained, tmp_path, capsys):
     assert "8 fps" in about
     width, height = map(int, re.search(r", (\d+)x(\d+)", about).groups())
     frames = np.frombuffer(read.stdout, np.uint8).reshape(-1, height, width, 3)
-    assert len(frames) == answer["steps"] + 2 * 8  # the last scene stays for two seconds
+    assert len(frames) == answer["steps"] + 2 * 8  # the last step stays for two seconds
     assert main(["watch", trained, "-o", str(tmp_path / "episode.gif")]) == 0
     with Image.open(tmp_path / "episode.gif") as film:
         like = np.asarray(film.convert("RGB"), dtype=float)
@@ -101,41 +101,41 @@ def test_a_run_that_is_no_policy(tmp_path, capsys):
 
 def test_the_episode_is_one_that_training_never_had():
     policy = build_policy(describe_policy("DoorKey-8x8", "none", hidden_size=8))
-    scenes = play_episode(policy, "DoorKey-8x8", seed=4)
-    worlds = FaramaWorlds("DoorKey-8x8", 1, seed=4, held_out=True)
-    worlds.reset()
-    assert scenes[0].text == worlds.text()
-    worlds = FaramaWorlds("DoorKey-8x8", 1, seed=4)
-    worlds.reset()
-    assert scenes[0].text != worlds.text()
+    episode = play_episode(policy, "DoorKey-8x8", seed=4)
+    env = FaramaVectorEnv("DoorKey-8x8", 1, seed=4, held_out=True)
+    env.reset()
+    assert episode[0].text == env.text()
+    env = FaramaVectorEnv("DoorKey-8x8", 1, seed=4)
+    env.reset()
+    assert episode[0].text != env.text()
 
 
-def test_scenes_show_what_was_held():
-    """Window 5 and capacity 5: the latest five steps are held, and what was read adds up to one."""
+def test_an_episode_shows_the_states_in_memory():
+    """Window 5 and capacity 5: the latest five states are kept, and the weights sum to one."""
     policy = build_policy(describe_policy("Empty-5x5", "rellstm", hidden_size=8))
-    scenes = play_episode(policy, "Empty-5x5", seed=2)
-    assert len(scenes) > 12
-    for scene in scenes:
-        steps = [slot.step for slot in scene.slots]
-        assert set(range(max(0, scene.step - 4), scene.step + 1)) <= set(steps)
-        assert len(steps) == min(scene.step + 1, 10)
-        assert sum(slot.weight for slot in scene.slots) == pytest.approx(1, abs=1e-5)
-    assert [scene.action == "" for scene in scenes].index(True) == len(scenes) - 1
+    episode = play_episode(policy, "Empty-5x5", seed=2)
+    assert len(episode) > 12
+    for step in episode:
+        states = [slot.step for slot in step.slots]
+        assert set(range(max(0, step.step - 4), step.step + 1)) <= set(states)
+        assert len(states) == min(step.step + 1, 10)
+        assert sum(slot.weight for slot in step.slots) == pytest.approx(1, abs=1e-5)
+    assert [step.action == "" for step in episode].index(True) == len(episode) - 1
     plain = play_episode(build_policy(describe_policy("Empty-5x5", "none", hidden_size=8)), "Empty-5x5")
-    assert not any(scene.slots for scene in plain)
+    assert not any(step.slots for step in plain)
 
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory):
-    """A policy of a world that is no grid: it acts by amounts, sees a dict, and draws itself."""
+    """A policy with continuous actions and dict observations, in an environment that renders itself."""
     folder = tmp_path_factory.mktemp("runs") / "one"
-    settings = Settings(steps=40, envs=4, rollout=10, minibatches=2, epochs=1, evaluate_on=2)
-    world = "tests.lab.tasks.worlds.echo:dict__box"
-    fit_policy(describe_policy(world, "rellstm", settings, family="gym", hidden_size=8), folder=folder)
+    ppo = PPOConfig(total_timesteps=40, n_envs=4, n_steps=10, n_minibatches=2, n_epochs=1, evaluate_on=2)
+    env = "tests.lab.tasks.environments.echo:dict__box"
+    fit_policy(describe_policy(env, "rellstm", ppo, family="gym", hidden_size=8), folder=folder)
     return str(folder)
 
 
-def test_any_world_that_draws_itself_is_a_film(elsewhere, tmp_path, capsys):
+def test_an_environment_that_renders_itself_is_filmed(elsewhere, tmp_path, capsys):
     path = tmp_path / "episode.gif"
     assert main(["watch", elsewhere, "-o", str(path), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -143,36 +143,37 @@ def test_any_world_that_draws_itself_is_a_film(elsewhere, tmp_path, capsys):
         assert film.n_frames == answer["steps"] + 1
         film.seek(1)
         shown = np.asarray(film.convert("RGB"), dtype=int)
-    assert (abs(shown - 20).max(-1) < 4).sum() > 10_000  # the world is drawn as it draws itself at step 1
+    assert (abs(shown - 20).max(-1) < 4).sum() > 10_000  # its own rendering of step 1
 
 
-def test_any_world_is_shown_as_text(elsewhere, capsys):
+def test_any_environment_is_shown_as_text(elsewhere, capsys):
     assert main(["watch", elsewhere]) == 0
     shown = capsys.readouterr().out
     assert re.search(
-        r"step 0: -?\d\S* \S+, return 0\.00; tests\.lab\.tasks\.worlds\.echo:dict__box\ncard [0-3]\n", shown
+        r"step 0: -?\d\S* \S+, return 0\.00; tests\.lab\.tasks\.environments\.echo:dict__box\ncard [0-3]\n",
+        shown,
     )
     assert "place.1 " in shown
     assert "memory (step:weight)  0:" in shown
 
 
-def test_a_world_that_draws_nothing_says_so(tmp_path, capsys):
+def test_an_environment_without_pictures_is_refused_for_a_film(tmp_path, capsys):
     pytest.importorskip("popgym")
-    for world, reason in (
+    for env, reason in (
         ("RepeatFirstEasy", ""),
         ("NoisyPositionOnlyCartPoleEasy", "unexpected keyword argument"),
     ):
-        settings = Settings(steps=40, envs=4, rollout=10, minibatches=2, epochs=1, evaluate_on=2)
-        described = describe_policy(world, "gru", settings, family="popgym", hidden_size=8)
-        fit_policy(described, folder=tmp_path / world)
-        assert main(["watch", str(tmp_path / world), "-o", str(tmp_path / "a.gif")]) == 2
+        ppo = PPOConfig(total_timesteps=40, n_envs=4, n_steps=10, n_minibatches=2, n_epochs=1, evaluate_on=2)
+        described = describe_policy(env, "gru", ppo, family="popgym", hidden_size=8)
+        fit_policy(described, folder=tmp_path / env)
+        assert main(["watch", str(tmp_path / env), "-o", str(tmp_path / "a.gif")]) == 2
         said = capsys.readouterr().err
-        assert f"{world} draws no pictures of itself; watch it as text, without --output" in said
+        assert f"{env} does not render pictures; watch it as text, without --output" in said
         assert reason in said
         assert said.count("\n") == 1
-        assert main(["watch", str(tmp_path / world)]) == 0
+        assert main(["watch", str(tmp_path / env)]) == 0
         assert "the end, return" in capsys.readouterr().out
-    assert main(["watch", str(tmp_path / world), "--env", "RepeatFirstEasy"]) == 2
+    assert main(["watch", str(tmp_path / env), "--env", "RepeatFirstEasy"]) == 2
     assert (
         "RepeatFirstEasy does not match NoisyPositionOnlyCartPoleEasy: expected observations"
         in capsys.readouterr().err
@@ -181,7 +182,7 @@ def test_a_world_that_draws_nothing_says_so(tmp_path, capsys):
 
 def test_of_a_policy_without_a_memory_any_layer_may_be_asked_for():
     plain = build_policy(describe_policy("Empty-5x5", "none", hidden_size=8))
-    assert not any(scene.slots for scene in play_episode(plain, "Empty-5x5", layer=7))
+    assert not any(step.slots for step in play_episode(plain, "Empty-5x5", layer=7))
     layered = build_policy(describe_policy("Empty-5x5", "rellstm", hidden_size=8))
     for layer in (0, 2):
         with pytest.raises(ConfigError, match=f"layer: expected 1 to 1, got {layer}"):

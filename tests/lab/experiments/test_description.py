@@ -17,7 +17,7 @@ from plait.lab.experiments.worker import execute
 from plait.lab.strict import checked
 from plait.lab.training.description import build
 from plait.lab.training.options import published_for
-from plait.lab.training.recipe import Recipe, Settings
+from plait.lab.training.recipe import PPOConfig, Recipe
 
 from .conftest import experiment, planned
 
@@ -189,7 +189,7 @@ def test_what_a_planned_run_refuses():
 def test_a_plan_says_what_its_runs_will_say(one):
     """A value that a run's description leaves out would keep the run out of its cell in a report."""
     for run in one.runs:
-        said = (Settings if "steps" in run.recipe else Recipe)(**run.recipe).values()
+        said = (PPOConfig if "total_timesteps" in run.recipe else Recipe)(**run.recipe).values()
         del said["seed"]
         assert run.recipe == {key: value for key, value in said.items() if key in run.recipe}
 

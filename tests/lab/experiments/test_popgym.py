@@ -7,7 +7,7 @@ import pytest
 from plait.lab.cli import main
 from plait.lab.experiments.catalogue import experiments
 from plait.lab.experiments.popgym import FAMILIES
-from plait.lab.tasks.worlds.popgym import FAMILIES as NAMES, LEVELS
+from plait.lab.tasks.environments.popgym import FAMILIES as NAMES, LEVELS
 from plait.lab.training.ppo.returns import BestMean
 from plait.lab.training.ppo.rollout import Episode
 
@@ -19,10 +19,14 @@ def test_every_family_at_every_level_as_published():
     assert len(full.runs) == 14 * 3 * 8
     for run in full.runs:
         recipe = run.recipe
-        assert recipe["envs"] * recipe["rollout"] == 65_536  # transitions of a batch
-        assert recipe["rollout"] == 1024
-        assert 65_536 // recipe["minibatches"] == 8192
-        assert (recipe["discount"], recipe["steps"], run.model["hidden_size"]) == (0.99, 15_000_000, 256)
+        assert recipe["n_envs"] * recipe["n_steps"] == 65_536  # transitions of a batch
+        assert recipe["n_steps"] == 1024
+        assert 65_536 // recipe["n_minibatches"] == 8192
+        assert (recipe["gamma"], recipe["total_timesteps"], run.model["hidden_size"]) == (
+            0.99,
+            15_000_000,
+            256,
+        )
         assert run.published is None  # none could be read
     few = experiments()["popgym-easy"]
     assert len(few.runs) == 5 * 8 + 2 * 3

@@ -7,7 +7,7 @@ from plait.lab.experiments.catalogue import experiment_named
 from plait.lab.experiments.selection import Selection
 
 TABLE = experiment_named("table5")
-WORLDS = experiment_named("table4")
+TABLE_4 = experiment_named("table4")
 
 
 def test_models_and_delays():
@@ -24,12 +24,12 @@ def test_seeds_and_updates():
     assert [run.recipe["updates"] for run in part.runs] == [50]
 
 
-def test_rows_steps_and_backend_of_worlds():
-    part = Selection.read("rellstm", rows="Memory, doorkey", steps=1e6, backend="envpool").of(WORLDS)
+def test_rows_steps_and_backend_of_environments():
+    part = Selection.read("rellstm", rows="Memory, doorkey", steps=1e6, backend="envpool").of(TABLE_4)
     rows = ("MemoryS7, trained", "MemoryS13, tested", "DoorKey-5x5, trained", "DoorKey-16x16, tested")
     columns = ("RelLSTM", "RelLSTM learned")  # one name for both
     assert [run.cell for run in part.runs] == [(row, column) for row in rows for column in columns]
-    assert {run.recipe["steps"] for run in part.runs} == {1e6}
+    assert {run.recipe["total_timesteps"] for run in part.runs} == {1e6}
     assert {run.task["backend"] for run in part.runs} == {"envpool"}
     assert part.lengths == "Here: 1,000,000 steps at most."
 

@@ -145,15 +145,15 @@ def test_no_folder_no_runs_nothing_readable(bench, tmp_path):
 
 
 def played(folder, name, seed=0, env="DoorKey-5x5"):
-    """A run of PPO as training leaves it, with a test world."""
+    """Return a run of PPO as training leaves it, with a test environment."""
     run = folder / f"{name}-{seed}"
     run.mkdir(parents=True)
     task = {"name": "minigrid", "env": env, "test_env": "DoorKey-16x16", "backend": "minigrid"}
     description = {
-        "format": "plait policy 1",
+        "format": "plait policy 2",
         "task": task,
         "model": {"name": name},
-        "recipe": {"seed": seed, "envs": 2, "rollout": 5},
+        "recipe": {"seed": seed, "n_envs": 2, "n_steps": 5},
     }
     evaluations = [
         {"update": 10, "steps": 100, "return": 0.1, "loss": 0.2},

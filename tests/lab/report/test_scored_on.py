@@ -10,22 +10,22 @@ from plait.lab.report.report_page import headline
 from plait.lab.report.tables import result_table, run_table
 
 
-def two_worlds():
-    """A run that was scored 0.9 where it was trained and 0.4 in a larger world."""
+def two_environments():
+    """Return a run scored 0.9 in its training environment and 0.4 in a larger one."""
     parts = {
         "task": {"name": "minigrid", "env": "MemoryS7", "test_env": "MemoryS13", "backend": "minigrid"},
         "model": {"name": "lstm", "hidden_size": 4},
-        "recipe": {"steps": 64, "envs": 4, "minibatches": 4},
+        "recipe": {"total_timesteps": 64, "n_envs": 4, "n_minibatches": 4},
     }
     runs = [
-        PlannedRun(f"{world}, {how}", "LSTM", **parts, published=published, scored_on=world)
-        for world, how, published in (("MemoryS7", "trained", 0.9), ("MemoryS13", "tested", 0.6))
+        PlannedRun(f"{env}, {how}", "LSTM", **parts, published=published, scored_on=env)
+        for env, how, published in (("MemoryS7", "trained", 0.9), ("MemoryS13", "tested", 0.6))
     ]
     return Experiment("two", "", "", "", "table", "average reward", 0.5, "", (0,), tuple(runs), ())
 
 
 def test_one_run_two_cells(tmp_path):
-    experiment = two_worlds()
+    experiment = two_environments()
     (job,) = jobs_of(experiment, tmp_path)
     folder = tmp_path / job.id
     folder.mkdir()

@@ -72,9 +72,9 @@ def test_a_kind_that_nobody_registered_is_named(tmp_path):
 
 def test_a_policy_is_loaded_as_any_other_run(tmp_path):
     from plait.lab.training.ppo.policy import describe_policy
-    from plait.lab.training.recipe import Settings
+    from plait.lab.training.recipe import PPOConfig
 
-    settings = Settings(steps=16, envs=2, rollout=8, minibatches=1, evaluate_on=1)
+    settings = PPOConfig(total_timesteps=16, n_envs=2, n_steps=8, n_minibatches=1, evaluate_on=1)
     description = describe_policy("Empty-5x5", "lstm", settings, hidden_size=4)
     train_run(description, folder=tmp_path / "run")
     assert isinstance(load(tmp_path / "run"), Policy)

@@ -17,8 +17,8 @@ COPY = [
     "--batch-size", "4", "--evaluate-on", "8", "--record-every", "4", "--evaluate-every", "5", "--quiet",
     "--device", "cpu", "--threads", "1",
 ]  # fmt: skip
-WORLD = [
-    "train", "minigrid", "--env", "Empty-5x5", "--envs", "2", "--rollout", "8", "--minibatches", "1",
+MINIGRID = [
+    "train", "minigrid", "--env", "Empty-5x5", "--n-envs", "2", "--n-steps", "8", "--n-minibatches", "1",
     "--hidden", "4", "--evaluate-every", "2", "--evaluate-on", "2", "--quiet", "--threads", "1",
 ]  # fmt: skip
 
@@ -66,10 +66,10 @@ def test_a_longer_run_is_as_if_it_had_never_ended(tmp_path, options, capsys):
 
 def test_a_policy_is_extended_in_steps_or_in_updates(tmp_path, capsys):
     for name, steps in (("a", 48), ("b", 48), ("long", 96)):
-        assert main([*WORLD, "--steps", str(steps), "--out", str(tmp_path / name)]) == 0
+        assert main([*MINIGRID, "--total-timesteps", str(steps), "--out", str(tmp_path / name)]) == 0
     expected = outcome(only(tmp_path / "long"))
     extend = ["--quiet", "--resume", str(only(tmp_path / "a"))]
-    assert main(["train", "minigrid", *extend, "--steps", "96"]) == 0
+    assert main(["train", "minigrid", *extend, "--total-timesteps", "96"]) == 0
     assert outcome(only(tmp_path / "a")) == expected
     assert main(["train", "--quiet", "--resume", str(only(tmp_path / "b")), "--updates", "6"]) == 0
     assert outcome(only(tmp_path / "b")) == expected

@@ -65,17 +65,17 @@ def test_train_copy_builds_and_validates_once(tmp_path, capsys):
 def test_training_a_policy_builds_and_validates_once(family, tmp_path, capsys):
     """The policy, its layers, the probe of the environment and the validation of each part."""
     pytest.importorskip("minigrid", reason="pip install 'plait[rl]'")
-    from plait.lab.tasks.worlds.gym import EnvSpec
+    from plait.lab.tasks.environments.gym import EnvSpec
     from plait.lab.training.ppo.families import Family
     from plait.lab.training.ppo.policy import Policy
 
     env = {"minigrid": "Empty-5x5", "gym": "CartPole-v1"}[family]
-    words = ["train", family, "--env", env, "--model", "relrnn", "--hidden", "4", "--steps", "16"]
-    words += ["--envs", "2", "--rollout", "8", "--minibatches", "1", "--evaluate-on", "1"]
+    words = ["train", family, "--env", env, "--model", "relrnn", "--hidden", "4", "--total-timesteps", "16"]
+    words += ["--n-envs", "2", "--n-steps", "8", "--n-minibatches", "1", "--evaluate-on", "1"]
     functions = (
         RelRNN.__init__,
         Policy.__init__,
-        Family.checked,
+        Family.parse_task,
         check_model,
         HyperParams.check,
         EnvSpec.__init__,

@@ -10,7 +10,7 @@ import torch
 
 from plait.lab.bench import recurrent_ppo
 from plait.lab.bench.timing import Times
-from plait.lab.training.recipe import Settings
+from plait.lab.training.recipe import PPOConfig
 
 __all__ = ["PlaitPPO", "Record", "StableBaselinesPPO", "TimedLearner", "take_turns_playing"]
 
@@ -28,30 +28,30 @@ class TimedLearner(Protocol):
 class PlaitPPO:
     """PPO as in `plait train minigrid`, without evaluation and checkpoints.
 
-    >>> settings = Settings(envs=2, rollout=4, minibatches=1, epochs=1)
-    >>> learner = PlaitPPO("Empty-5x5", "minigrid", "lstm", 8, settings)
+    >>> ppo = PPOConfig(n_envs=2, n_steps=4, n_minibatches=1, n_epochs=1)
+    >>> learner = PlaitPPO("Empty-5x5", "minigrid", "lstm", 8, ppo)
     >>> learner.play(), learner.learn(), learner.steps
     (None, None, 8)
     """
 
-    def __init__(self, world: str, backend: str, model: str, hidden: int, settings: Settings) -> None:
-        from plait.lab.tasks.minigrid import open_worlds
+    def __init__(self, env_name: str, backend: str, model: str, hidden: int, ppo: PPOConfig) -> None:
+        from plait.lab.tasks.minigrid import make_vec_env
         from plait.lab.training.ppo.learner import PolicyLearner
         from plait.lab.training.ppo.policy import build_policy, describe_policy
         from plait.lab.training.ppo.rollout import Collector
 
         device = torch.device("cpu")
-        policy = build_policy(describe_policy(world, model, settings, backend=backend, hidden_size=hidden))
-        self.learner = PolicyLearner(policy, settings, device)
-        worlds = open_worlds(world, settings.envs, settings.seed, backend=backend)
-        self.collector = Collector(worlds, device)
-        self.steps, self.updates = settings.envs * settings.rollout, 0
-        self.draw = torch.Generator().manual_seed(settings.seed)
+        policy = build_policy(describe_policy(env_name, model, ppo, backend=backend, hidden_size=hidden))
+        self.learner = PolicyLearner(policy, ppo, device)
+        env = make_vec_env(env_name, ppo.n_envs, ppo.seed, backend=backend)
+        self.collector = Collector(env, device)
+        self.steps, self.updates = ppo.n_envs * ppo.n_steps, 0
+        self.generator = torch.Generator().manual_seed(ppo.seed)
         self.rollout: Any = None
 
     def play(self) -> None:
-        rollout = self.learner.settings.rollout
-        self.rollout = self.collector.collect(self.learner.policy, rollout, self.draw)
+        steps = self.learner.config.n_steps
+        self.rollout = self.collector.collect(self.learner.policy, steps, self.generator)
 
     def learn(self) -> None:
         self.updates += 1
@@ -89,16 +89,16 @@ class Record:
         return Times(tuple(self.playing))
 
     @property
-    def whole(self) -> Times:
-        """Seconds per step of collection and update together."""
+    def collection_and_update(self) -> Times:
+        """Seconds per step of a rollout and its update together."""
         return Times(tuple(self.training))
 
 
 def take_turns_playing(learners: dict[Any, TimedLearner], rounds: int, warm_up: int) -> dict[Any, Record]:
     """Time every learner in turn, `rounds` times: one rollout and one update each.
 
-    The warm-up is `warm_up` rollouts, so that a growing memory has its usual size, and an update. Garbage
-    collection stays on, as in training.
+    The warm-up is `warm_up` rollouts, so that a growing memory reaches its typical size, and an update.
+    Garbage collection stays on, as in training.
     """
     records = {name: Record(learner.steps) for name, learner in learners.items()}
     for learner in learners.values():

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from plait.errors import BackendError
 from plait.lab.tasks.minigrid.names import full_id
-from plait.lab.tasks.minigrid.words import MISSION_LENGTH, WORDS, mission_tokens
+from plait.lab.tasks.minigrid.vocabulary import MISSION_LENGTH, WORDS, mission_tokens
 from plait.provenance import version_of
 
 if TYPE_CHECKING:
-    from plait.lab.training.recipe import Settings
+    from plait.lab.training.recipe import PPOConfig
 
-__all__ = ["INSTALL", "by_default", "is_installed", "matched", "play", "vector_env"]
+__all__ = ["INSTALL", "is_installed", "make_vector_env", "matched", "play", "with_defaults"]
 
 INSTALL = "pip install stable-baselines3 sb3-contrib"
 
@@ -25,17 +25,16 @@ def is_installed() -> bool:
     return version_of("sb3-contrib") is not None
 
 
-def matched(world: str, settings: Settings, hidden: int, own_critic: bool = False) -> Any:
-    """Build RecurrentPPO with our settings.
+def matched(env_name: str, ppo: PPOConfig, hidden: int, own_critic: bool = False) -> Any:
+    """Build RecurrentPPO with our hyperparameters.
 
-    Environments, rollout, epochs, batch, learning rate, coefficients and encoder are ours, with one LSTM of
-    `hidden` features for actor and critic and a layer of its own for each. Its value loss is the mean square
-    and ours half of it, so its coefficient is half of ours. Three differences remain: minibatches begin at
-    any step of the rollout, advantages are normalised in each minibatch, and the critic reads the LSTM
-    without training it. `own_critic` gives the critic an LSTM of its own, that library's default, at twice
-    the work.
+    Actor and critic share one LSTM of `hidden` features and have a hidden layer each. Its value loss is the
+    mean square and ours half of it, so its coefficient is half of ours. Three differences remain: minibatches
+    start at any step of the rollout, advantages are normalised in each minibatch, and the gradient of the
+    critic does not reach the LSTM. With `own_critic` the critic has a second LSTM, which is that library's
+    default, at twice the cost.
     """
-    batch = settings.envs * settings.rollout // settings.minibatches
+    batch_size = ppo.n_envs * ppo.n_steps // ppo.n_minibatches
     policy = {
         "features_extractor_class": _extractor(),
         "features_extractor_kwargs": {"features_dim": hidden},
@@ -46,33 +45,33 @@ def matched(world: str, settings: Settings, hidden: int, own_critic: bool = Fals
     }
     return _contrib().RecurrentPPO(
         "MultiInputLstmPolicy",
-        vector_env(world, settings.envs, settings.seed),
-        n_steps=settings.rollout,
-        n_epochs=settings.epochs,
-        batch_size=batch,
-        learning_rate=settings.lr,
-        gamma=settings.discount,
-        gae_lambda=settings.decay,
-        clip_range=settings.clip,
-        ent_coef=settings.entropy,
-        vf_coef=settings.value / 2,
-        max_grad_norm=settings.max_norm,
+        make_vector_env(env_name, ppo.n_envs, ppo.seed),
+        n_steps=ppo.n_steps,
+        n_epochs=ppo.n_epochs,
+        batch_size=batch_size,
+        learning_rate=ppo.lr,
+        gamma=ppo.gamma,
+        gae_lambda=ppo.gae_lambda,
+        clip_range=ppo.clip_range,
+        ent_coef=ppo.ent_coef,
+        vf_coef=ppo.vf_coef / 2,
+        max_grad_norm=ppo.max_grad_norm,
         policy_kwargs=policy,
-        seed=settings.seed,
+        seed=ppo.seed,
         device="cpu",
     )
 
 
-def by_default(world: str, seed: int) -> Any:
+def with_defaults(env_name: str, seed: int) -> Any:
     """Build RecurrentPPO with its defaults.
 
     One environment, 128 steps, batches of 128, 10 epochs, two LSTMs of 256 features, flat observations.
     """
-    env = vector_env(world, 1, seed)
+    env = make_vector_env(env_name, 1, seed)
     return _contrib().RecurrentPPO("MultiInputLstmPolicy", env, seed=seed, device="cpu")
 
 
-def vector_env(world: str, envs: int, seed: int) -> Any:
+def make_vector_env(env_name: str, num_envs: int, seed: int) -> Any:
     """Build Farama's environments in that library's vector environment, with our observations.
 
     These are image, direction and the mission as tokens; that library refuses text.
@@ -85,21 +84,21 @@ def vector_env(world: str, envs: int, seed: int) -> Any:
     class Tokens(ObservationWrapper):
         def __init__(self, env: Any) -> None:
             super().__init__(env)
-            # bounds below 255: otherwise that library takes it for a photograph and rescales it
+            # bounds below 255: otherwise that library treats it as an image and rescales it
             self.observation_space = spaces.Dict(
                 image=spaces.Box(0, 10, (7, 7, 3), np.uint8),
                 direction=spaces.Box(0, 3, (1,), np.uint8),
                 mission=spaces.Box(0, len(WORDS), (MISSION_LENGTH,), np.uint8),
             )
 
-        def observation(self, seen: dict[str, Any]) -> dict[str, Any]:
+        def observation(self, observation: dict[str, Any]) -> dict[str, Any]:
             return {
-                "image": seen["image"],
-                "direction": np.array([seen["direction"]], np.uint8),
-                "mission": np.array(mission_tokens(seen["mission"]), np.uint8),
+                "image": observation["image"],
+                "direction": np.array([observation["direction"]], np.uint8),
+                "mission": np.array(mission_tokens(observation["mission"]), np.uint8),
             }
 
-    return make_vec_env(full_id(world), envs, seed, wrapper_class=Tokens)
+    return make_vec_env(full_id(env_name), num_envs, seed, wrapper_class=Tokens)
 
 
 def play(model: Any, callback: Any = None) -> Any:
@@ -125,17 +124,17 @@ def _extractor() -> Any:
     _contrib()
     from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
-    from plait.lab.tasks.minigrid import Observation
-    from plait.lab.training.ppo.encoders import Encoder
+    from plait.lab.tasks.minigrid import GridObservation
+    from plait.lab.training.ppo.encoders import GridEncoder
 
     class SameEncoder(BaseFeaturesExtractor):
         def __init__(self, observation_space: Any, features_dim: int) -> None:
             super().__init__(observation_space, features_dim)
-            self.encoder = Encoder(features_dim)
+            self.encoder = GridEncoder(features_dim)
 
-        def forward(self, seen: dict[str, Any]) -> Any:
+        def forward(self, observation: dict[str, Any]) -> Any:
             # that library converts every Box to float
-            image, direction, mission = (seen[key].byte() for key in ("image", "direction", "mission"))
-            return self.encoder(Observation(image, direction.squeeze(-1), mission))
+            image, direction, mission = (observation[key].byte() for key in ("image", "direction", "mission"))
+            return self.encoder(GridObservation(image, direction.squeeze(-1), mission))
 
     return SameEncoder

@@ -21,8 +21,8 @@ from plait.lab.bench.timing import limit_threads
 from plait.lab.machine import check_folder, circumstances, describe
 from plait.lab.result import CommandResult
 from plait.lab.runs.folder import write_json
-from plait.lab.tasks.minigrid.names import BACKENDS, world_named
-from plait.lab.training.recipe import Settings
+from plait.lab.tasks.minigrid.names import BACKENDS, canonical_name
+from plait.lab.training.recipe import PPOConfig
 from plait.models import MODELS
 from plait.provenance import version_of
 from plait.table import Table
@@ -32,7 +32,7 @@ __all__ = ["bench_rl"]
 _MATCHED, _DEFAULTS = "RecurrentPPO, same settings", "RecurrentPPO, its defaults"
 _SHARED = "RecurrentPPO, same, one LSTM"
 _PACKAGES = ("gymnasium", "minigrid", "envpool", "stable-baselines3", "sb3-contrib")
-_USUAL = Settings()
+_DEFAULT_PPO = PPOConfig()
 _LONGEST = 256  # warm-up steps per environment, about the longest episode of DoorKey-5x5
 
 
@@ -40,10 +40,10 @@ def bench_rl(
     env: str = "DoorKey-5x5",
     policies: str = "lstm,rellstm,memlstm",
     backends: str | None = None,
-    envs: int = _USUAL.envs,
-    rollout: int = _USUAL.rollout,
-    epochs: int = _USUAL.epochs,
-    minibatches: int = _USUAL.minibatches,
+    n_envs: int = _DEFAULT_PPO.n_envs,
+    n_steps: int = _DEFAULT_PPO.n_steps,
+    n_epochs: int = _DEFAULT_PPO.n_epochs,
+    n_minibatches: int = _DEFAULT_PPO.n_minibatches,
     hidden: int = 64,
     rounds: int = 5,
     threads: int = 1,
@@ -62,10 +62,10 @@ def bench_rl(
         env: environment, such as DoorKey-5x5 or MemoryS7.
         policies: models of the policy, comma-separated.
         backends: minigrid, envpool, or both, comma-separated; by default those that are installed.
-        envs: number of parallel environments.
-        rollout: steps of each environment between two updates.
-        epochs: passes of an update over its rollout.
-        minibatches: minibatches per epoch.
+        n_envs: number of parallel environments.
+        n_steps: steps of each environment per rollout.
+        n_epochs: epochs over a rollout per update.
+        n_minibatches: minibatches per epoch.
         hidden: features of the memory and of an encoded observation.
         rounds: rounds of measurement.
         threads: threads of the CPU.
@@ -76,34 +76,44 @@ def bench_rl(
     check_folder(out)
     check_int(1, hidden=hidden)
     check_int(1, MOST_ROUNDS, rounds=rounds)
-    settings = Settings(envs=envs, rollout=rollout, epochs=epochs, minibatches=minibatches).check()
-    if envs % minibatches:
-        raise ConfigError(f"minibatches: expected a divisor of envs = {envs}, got {minibatches}")
-    world, names = world_named(env), parse_names(policies, tuple(MODELS), "policy")
+    sizes = {"n_envs": n_envs, "n_steps": n_steps, "n_epochs": n_epochs, "n_minibatches": n_minibatches}
+    ppo = PPOConfig().changed(**sizes).check()
+    if n_envs % n_minibatches:
+        raise ConfigError(f"n_minibatches: expected a divisor of n_envs = {n_envs}, got {n_minibatches}")
+    env_name, names = canonical_name(env), parse_names(policies, tuple(MODELS), "policy")
     notes: list[str] = []
-    homes = _backends(backends, notes)
+    backend_names = _backends(backends, notes)
     with limit_threads(threads) as used:
         data: dict[str, Any] = circumstances(torch.device("cpu"), used, commit or None)
         data["versions"] |= {package: version_of(package) for package in _PACKAGES}
         learners: dict[tuple[str, str], TimedLearner] = {
-            (name, home): PlaitPPO(world, home, name, hidden, settings) for home in homes for name in names
+            (name, backend): PlaitPPO(env_name, backend, name, hidden, ppo)
+            for backend in backend_names
+            for name in names
         }
         if not no_peer:
-            learners |= _peers(world, settings, hidden, notes)
-        records = take_turns_playing(learners, rounds, warm_up=-(-_LONGEST // rollout))
+            learners |= _peers(env_name, ppo, hidden, notes)
+        records = take_turns_playing(learners, rounds, warm_up=-(-_LONGEST // n_steps))
     rows = _rows(records, learners)
-    sizes = {"envs": envs, "rollout": rollout, "epochs": epochs, "minibatches": minibatches, "hidden": hidden}
-    data |= {"unit": "steps a second", "env": world, **sizes, "rounds": rounds, "rows": rows, "notes": notes}
+    data |= {
+        "unit": "steps a second",
+        "env": env_name,
+        **sizes,
+        "hidden": hidden,
+        "rounds": rounds,
+        "rows": rows,
+        "notes": notes,
+    }
     if out:
         write_json(out, data)
     return CommandResult(data, (_table(data),))
 
 
-def _backends(wanted: str | None, notes: list[str]) -> list[str]:
+def _backends(requested: str | None, notes: list[str]) -> list[str]:
     """Return the backends requested, which must be installed; by default all that are installed."""
     require("minigrid", "rl")
-    if wanted is not None:
-        names = parse_names(wanted, BACKENDS, "backend")
+    if requested is not None:
+        names = parse_names(requested, BACKENDS, "backend")
         if "envpool" in names:
             require("envpool", "envpool")
         return names
@@ -114,17 +124,17 @@ def _backends(wanted: str | None, notes: list[str]) -> list[str]:
 
 
 def _peers(
-    world: str, settings: Settings, hidden: int, notes: list[str]
+    env_name: str, ppo: PPOConfig, hidden: int, notes: list[str]
 ) -> dict[tuple[str, str], TimedLearner]:
     if not recurrent_ppo.is_installed():
         notes.append(f"no rows of RecurrentPPO, which is not installed: {recurrent_ppo.INSTALL}")
         return {}
     return {
         (_MATCHED, "minigrid"): StableBaselinesPPO(
-            recurrent_ppo.matched(world, settings, hidden, own_critic=True)
+            recurrent_ppo.matched(env_name, ppo, hidden, own_critic=True)
         ),
-        (_SHARED, "minigrid"): StableBaselinesPPO(recurrent_ppo.matched(world, settings, hidden)),
-        (_DEFAULTS, "minigrid"): StableBaselinesPPO(recurrent_ppo.by_default(world, settings.seed)),
+        (_SHARED, "minigrid"): StableBaselinesPPO(recurrent_ppo.matched(env_name, ppo, hidden)),
+        (_DEFAULTS, "minigrid"): StableBaselinesPPO(recurrent_ppo.with_defaults(env_name, ppo.seed)),
     }
 
 
@@ -136,16 +146,16 @@ def _rows(
     rows = []
     for (name, backend), record in records.items():
         lstm = records.get(("lstm", backend)) if name in MODELS else None
-        play, train = record.collection, record.whole
+        play, train = record.collection, record.collection_and_update
         rows.append(
             {
                 "learner": name,
-                "worlds": backend,
+                "backend": backend,
                 "steps a turn": learners[name, backend].steps,
                 "collection": 1 / play.median,
                 "to lstm": lstm.collection.ratio_to(play) if lstm else None,
                 "training": 1 / train.median,
-                "to RecurrentPPO": peer.whole.ratio_to(train) if peer else None,
+                "to RecurrentPPO": peer.collection_and_update.ratio_to(train) if peer else None,
                 "spread": train.spread / train.median,
             }
         )
@@ -156,11 +166,11 @@ def _table(data: dict[str, Any]) -> Table:
     rows = data["rows"]
     cells = [[f"{v:,.0f}" if k in ("collection", "training") else v for k, v in row.items()] for row in rows]
     title = (
-        f"{data['env']}, steps a second: {data['envs']} worlds, rollout {data['rollout']}, "
-        f"{data['epochs']} epochs of {data['minibatches']} minibatches, hidden {data['hidden']}"
+        f"{data['env']}, steps a second: {data['n_envs']} environments, rollouts of {data['n_steps']} "
+        f"steps, {data['n_epochs']} epochs of {data['n_minibatches']} minibatches, hidden {data['hidden']}"
     )
     notes = [
-        "to lstm: speed of collection over that of the lstm policy in the same worlds; to RecurrentPPO: "
+        "to lstm: speed of collection over that of the lstm policy with the same backend; to RecurrentPPO: "
         "speed of training over RecurrentPPO's with the same settings; medians over the rounds",
         "spread: interquartile range of the rounds of training, over their median",
         *data["notes"],

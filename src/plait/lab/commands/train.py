@@ -200,19 +200,19 @@ def configured(config: str, fixed: dict[str, Any], recipe: dict[str, Any], out: 
 def resumed(
     run: str, explicit: dict[str, Any], means: MeansOptions, backend: str = "auto"
 ) -> CommandResult | None:
-    """Resume a run, extended if `explicit` has updates or steps; all other options are those of the run."""
+    """Resume a run, extended if `explicit` has updates or total_timesteps; other options are the run's."""
     from plait.lab.runs.kinds import kind_of
     from plait.lab.runs.reading import find_run, read_run
     from plait.lab.runs.spec import parse_spec
 
-    fixed = [name for name in explicit if name not in ("updates", "steps")]
+    fixed = [name for name in explicit if name not in ("updates", "total_timesteps")]
     if fixed:
         raise ConfigError(f"{_flags(fixed)} cannot be given with --resume: the run keeps what it began with")
     record = read_run(find_run(run, means.out))
     kind, description = kind_of(record.description), record.description
     if explicit:
         per_update = kind.per_update(description["recipe"]) if "updates" in explicit else 1
-        length = int(explicit.get("steps", explicit.get("updates", 0)))
+        length = int(explicit.get("total_timesteps", explicit.get("updates", 0)))
         description = kind.longer(description, length * per_update)
     if means.threads is None and record.sessions:
         means = dataclasses.replace(means, threads=record.sessions[0]["threads"])

@@ -8,8 +8,8 @@ from plait.errors import ConfigError
 from plait.lab.annotations import explicit_options, option
 from plait.lab.commands.train import resumed, trained
 from plait.lab.result import CommandResult
-from plait.lab.training.options import MeansOptions, PolicyOptions, SettingsOptions
-from plait.lab.training.recipe import Settings
+from plait.lab.training.options import MeansOptions, PolicyOptions, PPOOptions
+from plait.lab.training.recipe import PPOConfig
 
 __all__ = ["train_gym", "train_minigrid", "train_popgym"]
 
@@ -19,7 +19,7 @@ def train_minigrid(
     env: str | None = None,
     test_env: str | None = None,
     memory: PolicyOptions = PolicyOptions(),  # noqa: B008
-    settings: SettingsOptions = SettingsOptions(),  # noqa: B008
+    ppo: PPOOptions = PPOOptions(),  # noqa: B008
     backend: str | None = None,
     resume: Annotated[str | None, option(metavar="RUN")] = None,
     means: MeansOptions = MeansOptions(),  # noqa: B008
@@ -32,11 +32,13 @@ def train_minigrid(
     Args:
         env: the environment to train in, such as DoorKey-5x5 or MemoryS7.
         test_env: an environment to test in, once, at the end, such as DoorKey-16x16.
-        backend: minigrid (Farama's, if left out), or envpool (C++, faster; pip install 'plait[envpool]').
-        resume: resume this run, bit-exactly, with the options it was started with; only --steps may grow.
+        backend: implementation of the environments: minigrid (Farama's, the default), or envpool (C++,
+            faster; pip install 'plait[envpool]').
+        resume: resume this run, bit-exactly, with the options it was started with; only --total-timesteps
+            may grow.
     """
-    worlds = {"env": env, "test_env": test_env, "backend": backend}
-    return _trained("minigrid", "DoorKey-5x5", worlds, memory, settings, resume, means)
+    task = {"env": env, "test_env": test_env, "backend": backend}
+    return _trained("minigrid", "DoorKey-5x5", task, memory, ppo, resume, means)
 
 
 def train_gym(
@@ -46,7 +48,7 @@ def train_gym(
     time_limit: int | None = None,
     encoder: Annotated[str | None, option(metavar="MODULE:NAME")] = None,
     memory: PolicyOptions = PolicyOptions(),  # noqa: B008
-    settings: SettingsOptions = SettingsOptions(),  # noqa: B008
+    ppo: PPOOptions = PPOOptions(),  # noqa: B008
     resume: Annotated[str | None, option(metavar="RUN")] = None,
     means: MeansOptions = MeansOptions(),  # noqa: B008
 ) -> CommandResult | None:
@@ -62,11 +64,12 @@ def train_gym(
         test_env: an environment with the same spaces to test in, once, at the end.
         time_limit: steps after which an episode is truncated, instead of the environment's own limit.
         encoder: a function MODULE:NAME of (space, features) that returns the torch module which encodes an
-            observation; if left out, one is chosen by the space.
-        resume: resume this run, bit-exactly, with the options it was started with; only --steps may grow.
+            observation; by default one is chosen by the space.
+        resume: resume this run, bit-exactly, with the options it was started with; only --total-timesteps
+            may grow.
     """
-    worlds = {"env": env, "test_env": test_env, "time_limit": time_limit, "encoder": encoder}
-    return _trained("gym", "CartPole-v1", worlds, memory, settings, resume, means)
+    task = {"env": env, "test_env": test_env, "time_limit": time_limit, "encoder": encoder}
+    return _trained("gym", "CartPole-v1", task, memory, ppo, resume, means)
 
 
 def train_popgym(
@@ -75,7 +78,7 @@ def train_popgym(
     test_env: str | None = None,
     encoder: Annotated[str | None, option(metavar="MODULE:NAME")] = None,
     memory: PolicyOptions = PolicyOptions(),  # noqa: B008
-    settings: SettingsOptions = SettingsOptions(),  # noqa: B008
+    ppo: PPOOptions = PPOOptions(),  # noqa: B008
     resume: Annotated[str | None, option(metavar="RUN")] = None,
     means: MeansOptions = MeansOptions(),  # noqa: B008
 ) -> CommandResult | None:
@@ -88,28 +91,33 @@ def train_popgym(
         env: the environment to train in, such as RepeatPreviousEasy; the paper's names are accepted too.
         test_env: an environment with the same spaces to test in, once, at the end, such as RepeatFirstHard.
         encoder: a function MODULE:NAME of (space, features) that returns the torch module which encodes an
-            observation; if left out, one is chosen by the space.
-        resume: resume this run, bit-exactly, with the options it was started with; only --steps may grow.
+            observation; by default one is chosen by the space.
+        resume: resume this run, bit-exactly, with the options it was started with; only --total-timesteps
+            may grow.
     """
-    worlds = {"env": env, "test_env": test_env, "encoder": encoder}
-    return _trained("popgym", "RepeatFirstEasy", worlds, memory, settings, resume, means)
+    task = {"env": env, "test_env": test_env, "encoder": encoder}
+    return _trained("popgym", "RepeatFirstEasy", task, memory, ppo, resume, means)
 
 
 def _trained(
-    family: str, example: str, worlds: dict[str, Any], memory: PolicyOptions, settings: Any,
-    resume: str | None, means: MeansOptions,
-) -> CommandResult | None:  # fmt: skip
-    if (worlds["env"] is None) == (resume is None):
+    family: str,
+    example: str,
+    task: dict[str, Any],
+    memory: PolicyOptions,
+    ppo: PPOOptions,
+    resume: str | None,
+    means: MeansOptions,
+) -> CommandResult | None:
+    if (task["env"] is None) == (resume is None):
         raise ConfigError(
-            f"expected a world (plait train {family} --env {example}) or a run to continue (--resume RUN)"
+            f"expected an environment (plait train {family} --env {example}) or a run to continue "
+            "(--resume RUN)"
         )
-    explicit = {name: value for name, value in worlds.items() if value is not None} | explicit_options(memory)
+    explicit = {name: value for name, value in task.items() if value is not None} | explicit_options(memory)
     if resume is not None:
-        return resumed(resume, explicit | explicit_options(settings), means)
+        return resumed(resume, explicit | explicit_options(ppo), means)
     from plait.lab.training.ppo.policy import policy_spec
 
     model = {"model": explicit.pop("name")} if "name" in explicit else {}
-    return trained(
-        policy_spec(family=family, settings=Settings(**explicit_options(settings)), **model, **explicit),
-        means,
-    )
+    config = PPOConfig(**explicit_options(ppo))
+    return trained(policy_spec(family=family, ppo=config, **model, **explicit), means)

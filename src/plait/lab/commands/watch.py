@@ -32,7 +32,7 @@ def watch(
         env: the environment to play in, of the family of the training; if left out, that of the training.
         output: the film, a .gif or a .mp4.
         seed: seed of the episode.
-        greedy: take the likeliest action instead of sampling one.
+        greedy: take the mode action instead of sampling one.
         layer: the layer whose memory is shown, counted from 1.
         per_second: steps shown per second.
         out: the folder of runs in which an id is searched.
@@ -52,13 +52,13 @@ def watch(
     policy = load_policy(folder)
     trained = read_run(folder).description["task"]["env"]
     family = policy.family
-    world = trained if env is None else family.named(name_of(env))
-    family.check_transfer(trained, world)
-    scenes = play_episode(policy, world, seed, greedy, layer, drawn=output is not None)
-    data = {"env": world, "seed": seed, "steps": len(scenes) - 1, "return": scenes[-1].gained}
-    line = f"{world}: return {data['return']:.3f} in {data['steps']} steps"
+    env_name = trained if env is None else family.canonical_name(name_of(env))
+    family.check_transfer(trained, env_name)
+    steps = play_episode(policy, env_name, seed, greedy, layer, pictures=output is not None)
+    data = {"env": env_name, "seed": seed, "steps": len(steps) - 1, "return": steps[-1].total_reward}
+    line = f"{env_name}: return {data['return']:.3f} in {data['steps']} steps"
     if output is None:
-        actions = [scene.action for scene in scenes[:-1]]
-        return CommandResult({**data, "actions": actions}, stream=(*lines(scenes), line))
-    film(scenes, output, per_second)
+        actions = [step.action for step in steps[:-1]]
+        return CommandResult({**data, "actions": actions}, stream=(*lines(steps), line))
+    film(steps, output, per_second)
     return CommandResult({**data, "film": str(output)}, (f"{output}: {line}",))

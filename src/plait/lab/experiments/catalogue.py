@@ -26,7 +26,7 @@ __all__ = ["DATA_SETS", "by_name", "experiment_named", "experiments"]
 
 
 DATA_SETS = ("mnist", "ptb")  # can be downloaded
-WORLDS = ("minigrid", "popgym")  # can be installed
+ENVIRONMENTS = ("minigrid", "popgym")  # needs that an extra installs
 
 
 def experiments(smoke: bool = False, recipe: str = "published") -> dict[str, Experiment]:
@@ -68,7 +68,7 @@ def _require(needs: str) -> None:
     """Download the data set, or raise if it or an environment is unavailable, before anything is trained."""
     if not needs:
         return
-    if needs in WORLDS:
+    if needs in ENVIRONMENTS:
         require(needs, "rl")
         return
     from plait.lab.tasks import sources

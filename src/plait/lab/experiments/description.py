@@ -55,7 +55,7 @@ class PlannedRun:
     @property
     def counted_in(self) -> str:
         """Return the unit of the run's length: steps of reinforcement learning, else updates."""
-        return "steps" if "steps" in self.recipe else "updates"
+        return "steps" if "total_timesteps" in self.recipe else "updates"
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,8 @@ class Experiment:
         """
         by_length: dict[str, list[PlannedRun]] = {}
         for run in self.runs:
-            if (most := run.recipe.get(run.counted_in)) is not None:
+            key = "total_timesteps" if run.counted_in == "steps" else "updates"
+            if (most := run.recipe.get(key)) is not None:
                 by_length.setdefault(f"{most:,.0f} {run.counted_in} at most", []).append(run)
         if len(by_length) < 2:
             return f"Here: {next(iter(by_length))}." if by_length else ""

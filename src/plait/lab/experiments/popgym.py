@@ -12,7 +12,7 @@ from typing import Any
 
 from plait.lab.experiments.description import Experiment, PlannedRun
 from plait.lab.experiments.untangling.size import Size
-from plait.lab.training.recipe import Settings
+from plait.lab.training.recipe import PPOConfig
 
 __all__ = ["popgym", "popgym_easy"]
 
@@ -54,20 +54,20 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "RelLSTM learned, forget bias 1": {**CONTESTANTS["RelLSTM learned"], "forget_bias": 1.0},
 }
 COMPARED = ("RepeatPreviousEasy", "ConcentrationEasy")
-_PUBLISHED = Settings(
-    steps=15_000_000,
-    envs=64,
-    rollout=1024,
-    minibatches=8,
-    epochs=10,
+_PUBLISHED = PPOConfig(
+    total_timesteps=15_000_000,
+    n_envs=64,
+    n_steps=1024,
+    n_minibatches=8,
+    n_epochs=10,
     lr=3e-4,
-    discount=0.99,
-    value=2.0,
+    gamma=0.99,
+    vf_coef=2.0,
     evaluate_every=10,
     evaluate_on=128,
 )
-_FEW = Settings(steps=1_000_000, evaluate_every=49)
-_SMALL = Settings(steps=1024, envs=8, rollout=64, epochs=1, evaluate_on=2)
+_FEW = PPOConfig(total_timesteps=1_000_000, evaluate_every=49)
+_SMALL = PPOConfig(total_timesteps=1024, n_envs=8, n_steps=64, n_epochs=1, evaluate_on=2)
 _UNREAD = (
     "No published value stands beside ours: the paper's table of results could not be read where this was "
     "written, and none was found in those files of its repository that could.",
@@ -79,19 +79,19 @@ def popgym(size: Size) -> Experiment:
     """Return the experiment of every family at every level, as published."""
     levels = ("Easy", "Medium", "Hard") if size.published else ("Easy",)
     families = FAMILIES if size.published else FAMILIES[: size.rows]
-    worlds = [family + level for level in levels for family in families]
+    environments = [family + level for level in levels for family in families]
     hidden = 256 if size.published else size.hidden
     return _experiment(
         "popgym",
         "POPGym: every family at every level",
-        worlds,
+        environments,
         _PUBLISHED if size.published else _SMALL,
         hidden,
         size.seeds,
         (
-            "Batches of 65,536 transitions of 64 worlds in minibatches of 8,192, gradients over 1,024 steps, "
-            "γ = 0.99, 256 features, 15,000,000 steps as published; learning rate, epochs, clipping, entropy "
-            "and λ are ours, and so are heads and encoder.",
+            "Batches of 65,536 transitions of 64 environments in minibatches of 8,192, gradients over 1,024 "
+            "steps, γ = 0.99, 256 features, 15,000,000 steps as published; learning rate, epochs, clipping, "
+            "entropy and λ are ours, and so are heads and encoder.",
             "Of the paper's fifteen families two, the labyrinths, need mazelib and are left out; "
             "VelocityOnlyCartpole is newer than the paper, which calls PositionOnlyCartPole and "
             "PositionOnlyPendulum StatelessCartPole and StatelessPendulum.",
@@ -101,18 +101,18 @@ def popgym(size: Size) -> Experiment:
 
 def popgym_easy(size: Size) -> Experiment:
     """Return the experiment of five families at the first level: a minute or two per run on one core."""
-    worlds = [family + "Easy" for family in (EASY if size.published else EASY[: size.rows])]
-    settings = {world: SETTINGS for world in COMPARED if size.published}
+    environments = [family + "Easy" for family in (EASY if size.published else EASY[: size.rows])]
+    settings = {env: SETTINGS for env in COMPARED if size.published}
     return _experiment(
         "popgym-easy",
         "POPGym: five families at Easy, as far as a core gets in minutes",
-        worlds,
+        environments,
         _FEW if size.published else _SMALL,
         64 if size.published else size.hidden,
         size.seeds,
         (
             "1,000,000 steps instead of 15,000,000, 64 features instead of 256, rollouts of 64 steps of 64 "
-            "worlds: our own settings, those of `plait train popgym`.",
+            "environments: our own settings, those of `plait train popgym`.",
         ),
         settings,
     )
@@ -121,27 +121,27 @@ def popgym_easy(size: Size) -> Experiment:
 def _experiment(
     name: str,
     title: str,
-    worlds: list[str],
-    settings: Settings,
+    environments: list[str],
+    ppo: PPOConfig,
     hidden: int,
     seeds: tuple[int, ...],
     notes: tuple[str, ...],
     more: Mapping[str, dict[str, dict[str, Any]]] | None = None,
 ) -> Experiment:
-    recipe = settings.values()
+    recipe = ppo.values()
     del recipe["seed"]
-    cells = [(world, *named) for world in worlds for named in CONTESTANTS.items()]
-    cells += [(world, *named) for world in worlds for named in (more or {}).get(world, {}).items()]
+    cells = [(env, *named) for env in environments for named in CONTESTANTS.items()]
+    cells += [(env, *named) for env in environments for named in (more or {}).get(env, {}).items()]
     runs = [
         PlannedRun(
-            row=world,
+            row=env,
             column=column,
-            task={"name": "popgym", "env": world, "test_env": None},
+            task={"name": "popgym", "env": env, "test_env": None},
             model={**model, "hidden_size": hidden},
             recipe=recipe,
             scored_by="mmer",
         )
-        for world, column, model in cells
+        for env, column, model in cells
     ]
     return Experiment(
         name=name,

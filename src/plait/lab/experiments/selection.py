@@ -90,16 +90,17 @@ class Selection:
         )
 
     def _replaced(self, run: PlannedRun) -> PlannedRun:
-        wanted = {"updates": self.updates, "steps": self.steps}
+        wanted = {"updates": self.updates, "total_timesteps": self.steps}
         recipe = {**run.recipe, **{name: value for name, value in wanted.items() if value is not None}}
         for name in recipe.keys() - run.recipe.keys():
+            option = "steps" if name == "total_timesteps" else name
             raise ConfigError(
-                f"--{name} does not apply: runs of this experiment are counted in {run.counted_in}"
+                f"--{option} does not apply: runs of this experiment are counted in {run.counted_in}"
             )
         task = run.task
         if self.backend:
             if "backend" not in task:
-                raise ConfigError("--backend does not apply: this experiment plays no worlds")
+                raise ConfigError("--backend does not apply: this experiment has no environments")
             task = {**task, "backend": self.backend}
         return dataclasses.replace(run, task=task, recipe=recipe)
 

@@ -10,25 +10,25 @@ from typing import Any
 
 from plait.errors import ConfigError, require
 from plait.lab.runs.folder import write_whole
-from plait.lab.training.ppo.episode import Scene, Slot
+from plait.lab.training.ppo.episode import EpisodeStep, Slot
 from plait.table import percent
 
 __all__ = ["check_ending", "film", "lines"]
 
 # File extension -> the modules required to write it, each with the extra that installs it.
 _NEEDED = {".gif": [("PIL", "report")], ".mp4": [("PIL", "report"), ("imageio_ffmpeg", "film")]}
-_STAYS = 2  # seconds for which the last scene is shown
+_LAST_STEP = 2  # seconds for which the last step is shown
 
-_WORLD, _THUMB, _MARGIN, _SHOWN = 320, 70, 10, 10
+_FRAME, _THUMB, _MARGIN, _SHOWN = 320, 70, 10, 10
 _ROWS, _CELL = 4, (_THUMB + 16, _THUMB + 24)  # width and height of a slot with its label
 _TOP = 52
 _INK, _PALE, _PAPER, _LIT = (30, 30, 30), (150, 150, 150), (255, 255, 255), (214, 93, 14)
 
 
-def film(scenes: Sequence[Scene], path: Path, per_second: float = 4) -> Path:
-    """Write scenes as a looping GIF or an MP4, by the extension of `path`; the last scene stays for 2 s."""
+def film(steps: Sequence[EpisodeStep], path: Path, per_second: float = 4) -> Path:
+    """Write an episode as a looping GIF or an MP4, by the extension of `path`; the last step lasts 2 s."""
     write = _gif if check_ending(path) == ".gif" else _mp4
-    write_whole(path, write([_picture(scene, scenes) for scene in scenes], per_second))
+    write_whole(path, write([_picture(step, steps) for step in steps], per_second))
     return path
 
 
@@ -59,7 +59,7 @@ def _gif(pictures: Sequence[Any], per_second: float) -> bytes:
         save_all=True,
         append_images=pictures[1:],
         loop=0,
-        duration=[step] * (len(pictures) - 1) + [1000 * _STAYS],
+        duration=[step] * (len(pictures) - 1) + [1000 * _LAST_STEP],
     )
     return content.getvalue()
 
@@ -70,7 +70,7 @@ def _mp4(pictures: Sequence[Any], per_second: float) -> bytes:
 
     # An MP4 has one frame rate, so the last frame is repeated. Chroma subsampling needs even sides, so an odd
     # last row or column is cropped.
-    frames = [*pictures, *[pictures[-1]] * (round(_STAYS * per_second) - 1)]
+    frames = [*pictures, *[pictures[-1]] * (round(_LAST_STEP * per_second) - 1)]
     width, height = (side // 2 * 2 for side in pictures[0].size)
     with tempfile.TemporaryDirectory() as folder:  # ffmpeg writes to files only
         path = Path(folder, "film.mp4")
@@ -82,20 +82,20 @@ def _mp4(pictures: Sequence[Any], per_second: float) -> bytes:
         return path.read_bytes()
 
 
-def lines(scenes: Sequence[Scene]) -> Iterator[str]:
-    """Yield an episode as text for a terminal, scene by scene."""
-    for scene in scenes:
-        slots = "  ".join(f"{slot.step}:{slot.weight:.2f}" for slot in _strongest(scene.slots))
+def lines(steps: Sequence[EpisodeStep]) -> Iterator[str]:
+    """Yield an episode as text for a terminal, step by step."""
+    for step in steps:
+        slots = "  ".join(f"{slot.step}:{slot.weight:.2f}" for slot in _strongest(step.slots))
         memory = f"\nmemory (step:weight)  {slots}" if slots else ""
-        head = f"step {scene.step}: {_action_text(scene)}, return {scene.gained:.2f}; {scene.mission}"
-        yield f"{head}\n{scene.text}{memory}\n\n"
+        head = f"step {step.step}: {_action_text(step)}, return {step.total_reward:.2f}; {step.mission}"
+        yield f"{head}\n{step.text}{memory}\n\n"
 
 
-def _action_text(scene: Scene) -> str:
+def _action_text(step: EpisodeStep) -> str:
     """Return the action, with its probability if there was a choice."""
-    if not scene.action:
+    if not step.action:
         return "the end"
-    return scene.action if scene.probability is None else f"{scene.action} ({percent(scene.probability)})"
+    return step.action if step.probability is None else f"{step.action} ({percent(step.probability)})"
 
 
 def _strongest(slots: Sequence[Slot]) -> list[Slot]:
@@ -103,30 +103,30 @@ def _strongest(slots: Sequence[Slot]) -> list[Slot]:
     return sorted(sorted(slots, key=lambda slot: -slot.weight)[:_SHOWN])
 
 
-def _picture(scene: Scene, scenes: Sequence[Scene]) -> Any:
+def _picture(step: EpisodeStep, steps: Sequence[EpisodeStep]) -> Any:
     from PIL import Image, ImageDraw, ImageFont
 
     big, small = ImageFont.load_default(14), ImageFont.load_default(11)
     columns = -(-_SHOWN // _ROWS)
-    has_slots = any(other.slots for other in scenes)
-    width = _WORLD + 2 * _MARGIN + (columns * _CELL[0] + _MARGIN if has_slots else 0)
-    height = _TOP + max(_WORLD, _ROWS * _CELL[1]) + 34
+    has_slots = any(other.slots for other in steps)
+    width = _FRAME + 2 * _MARGIN + (columns * _CELL[0] + _MARGIN if has_slots else 0)
+    height = _TOP + max(_FRAME, _ROWS * _CELL[1]) + 34
     page = Image.new("RGB", (width, height), _PAPER)
     draw = ImageDraw.Draw(page)
-    assert scene.frame is not None  # episodes for a film are played with frames
-    frame = Image.fromarray(scene.frame)
-    scale = _WORLD / max(frame.size)
+    assert step.frame is not None  # episodes for a film are played with frames
+    frame = Image.fromarray(step.frame)
+    scale = _FRAME / max(frame.size)
     page.paste(frame.resize([round(side * scale) for side in frame.size]), (_MARGIN, _TOP))
-    draw.text((_MARGIN, 8), scene.mission, _INK, big)
-    status = f"step {scene.step}   {_action_text(scene)}   return {scene.gained:.2f}"
+    draw.text((_MARGIN, 8), step.mission, _INK, big)
+    status = f"step {step.step}   {_action_text(step)}   return {step.total_reward:.2f}"
     draw.text((_MARGIN, height - 26), status, _INK, big)
     if has_slots:
-        left = _WORLD + 2 * _MARGIN
+        left = _FRAME + 2 * _MARGIN
         draw.text((left, _TOP - 18), "in memory: step, weight", _INK, small)
-        most = max(slot.weight for slot in scene.slots)
-        for index, slot in enumerate(_strongest(scene.slots)):
+        most = max(slot.weight for slot in step.slots)
+        for index, slot in enumerate(_strongest(step.slots)):
             corner = (left + index // _ROWS * _CELL[0], _TOP + index % _ROWS * _CELL[1])
-            view = scenes[slot.step].view
+            view = steps[slot.step].view
             assert view is not None
             _draw_slot(draw, page, slot, slot.weight / most, Image.fromarray(view), corner, small)
     return page

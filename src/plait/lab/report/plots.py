@@ -11,6 +11,7 @@ from plait.lab.figures import model_places
 from plait.lab.report.gather import Cell, Group, score_of
 from plait.lab.report.tables import outcome
 from plait.lab.report.thinning import MOST, kept, significant
+from plait.lab.runs.kinds import kind_of
 from plait.lab.runs.reading import RunFolder
 from plait.table import scored
 
@@ -140,8 +141,8 @@ def _lines(
 def _scores(run: RunFolder, most: int) -> dict[str, list[Any]]:
     marks = [run.marks[index] for index in kept([mark.score for mark in run.marks], most)]
     times = [mark.seconds for mark in marks]
-    recipe = run.description.get("recipe", {})
-    per_update = recipe["envs"] * recipe["rollout"] if {"envs", "rollout"} <= recipe.keys() else 0
+    kind, recipe = kind_of(run.description), run.description.get("recipe", {})
+    per_update = kind.per_update(recipe) if kind.unit == "step" else 0
     return {
         "update": [mark.update for mark in marks],
         **({"steps": [mark.update * per_update for mark in marks]} if per_update else {}),

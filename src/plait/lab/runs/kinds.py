@@ -64,9 +64,15 @@ class Kind:
             text = f"{type(error).__name__}: {error}"
             raise ConfigError(f"this does not describe a run of the kind {self.format!r} ({text})") from error
 
+    @property
+    def length_key(self) -> str:
+        """Name of the hyperparameter that is the length of a run in its unit."""
+        return "total_timesteps" if self.unit == "step" else f"{self.unit}s"
+
     def counted(self, description: dict[str, Any]) -> int:
         """Return the length of the run in its kind's unit, updates or steps."""
-        return int(description["recipe"][f"{self.unit}s"])
+        recipe = description["recipe"]
+        return int(recipe[self.length_key] if self.length_key in recipe else recipe[f"{self.unit}s"])
 
     def updates(self, description: dict[str, Any]) -> int:
         """Return the length of the run in updates, rounded up."""
@@ -76,7 +82,7 @@ class Kind:
         """Return the description of the run extended to `amount` updates or steps."""
         from plait.lab.runs.folder import extended
 
-        return extended(description, f"{self.unit}s", amount)
+        return extended(description, self.length_key, amount)
 
 
 _KINDS: dict[str, Kind] = {}
@@ -100,12 +106,20 @@ _OF_NUMBERS = replace(
 )
 register(
     Kind(
-        "plait policy 1", "plait.lab.training.ppo.learner:learner_of",
+        "plait policy 2", "plait.lab.training.ppo.learner:learner_of",
         "plait.lab.training.ppo.policy:parse_policy",
         "plait.lab.training.ppo.policy:build_policy", score="return", unit="step",
-        per_update=lambda recipe: int(recipe["envs"] * recipe["rollout"]),
+        per_update=lambda recipe: int(recipe["n_envs"] * recipe["n_steps"]),
         shown={"score": "return", "length": "steps", "mmer": "MMER"},
         tasks=frozenset({"minigrid", "gym", "popgym"}), device="cpu", checkpoint_every=10,
+    )
+)  # fmt: skip
+# Archived runs, whose hyperparameters have other names; they are only reported.
+register(
+    Kind(
+        "plait policy 1", score="return", unit="step",
+        per_update=lambda recipe: int(recipe["envs"] * recipe["rollout"]),
+        shown={"score": "return", "length": "steps", "mmer": "MMER"},
     )
 )  # fmt: skip
 register(

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 from plait.errors import ConfigError, check_int
 from plait.lab.annotations import field_docs, option
 from plait.lab.own_code import is_own_name
-from plait.lab.training.recipe import Recipe, Settings, updates_of
+from plait.lab.training.recipe import PPOConfig, Recipe, updates_of
 
 if TYPE_CHECKING:
     from plait.lab.tasks import Task
 
 __all__ = [
     "HIDDEN", "OF_EPOCHS", "PUBLISHED", "SMALL_TEXT", "MeansOptions", "ModelOptions",
-    "PolicyOptions", "Published", "RecipeOptions", "SettingsOptions", "TaskOptions",
+    "PPOOptions", "PolicyOptions", "Published", "RecipeOptions", "TaskOptions",
     "published_for", "recommended", "settings_for",
 ]  # fmt: skip
 
@@ -186,14 +186,14 @@ _OF_POLICY = {
 if TYPE_CHECKING:
     PolicyOptions = ModelOptions
     RecipeOptions = Recipe
-    SettingsOptions = Settings
+    PPOOptions = PPOConfig
 else:
     PolicyOptions = dataclasses.make_dataclass(
         "PolicyOptions", _optional(ModelOptions, usually=_OF_POLICY), frozen=True
     )
     PolicyOptions.__doc__ = "The policy's memory; an option left out has the default shown."
-    SettingsOptions = dataclasses.make_dataclass("SettingsOptions", _optional(Settings), frozen=True)
-    SettingsOptions.__doc__ = "PPO hyperparameters; an option left out has the default shown."
+    PPOOptions = dataclasses.make_dataclass("PPOOptions", _optional(PPOConfig), frozen=True)
+    PPOOptions.__doc__ = "PPO hyperparameters; an option left out has the default shown."
     RecipeOptions = dataclasses.make_dataclass(
         "RecipeOptions", _optional(Recipe, frozenset({*_OF_RECIPE, *OF_EPOCHS})), frozen=True
     )

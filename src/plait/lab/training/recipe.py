@@ -20,8 +20,8 @@ __all__ = [
     "PRECISIONS",
     "SCHEDULES",
     "HyperParams",
+    "PPOConfig",
     "Recipe",
-    "Settings",
     "updates_of",
     "usual_batch",
 ]
@@ -172,32 +172,32 @@ class Recipe(HyperParams):
 
 
 @dataclass(frozen=True)
-class Settings(HyperParams):
+class PPOConfig(HyperParams):
     """Hyperparameters of PPO. Device and threads are set elsewhere; values are validated when used."""
 
-    steps: float = 1_000_000  # float, so that 1e6 parses; stored as an integer
+    total_timesteps: float = 1_000_000  # float, so that 1e6 parses; stored as an integer
     """Steps of all environments together; rounded up to whole rollouts."""
-    envs: int = 64
-    """Environments stepped together."""
-    rollout: int = 64
+    n_envs: int = 64
+    """Environments stepped in parallel."""
+    n_steps: int = 64
     """Steps of each environment per rollout; backpropagation through time covers all of them."""
-    epochs: int = 4
+    n_epochs: int = 4
     """Epochs over a rollout per update."""
-    minibatches: int = 8
+    n_minibatches: int = 8
     """Minibatches per epoch, each of whole sequences of some of the environments."""
     lr: float = 1e-3
     """Learning rate of Adam."""
-    discount: float = 0.99
+    gamma: float = 0.99
     """Discount factor γ."""
-    decay: float = 0.95
-    """λ of generalised advantage estimation."""
-    clip: float = 0.2
+    gae_lambda: float = 0.95
+    """λ of generalised advantage estimation (GAE)."""
+    clip_range: float = 0.2
     """Clipping range ε of the probability ratio."""
-    entropy: float = 0.02
-    """Weight of the entropy bonus."""
-    value: float = 0.5
-    """Weight of the value loss."""
-    max_norm: float = 0.5
+    ent_coef: float = 0.02
+    """Coefficient of the entropy bonus in the loss."""
+    vf_coef: float = 0.5
+    """Coefficient of the value loss."""
+    max_grad_norm: float = 0.5
     """Gradient clipping: largest global norm; 0 for no clipping."""
     seed: int = 0
     """Random seed of initial weights, environments and actions."""
@@ -207,48 +207,49 @@ class Settings(HyperParams):
     """Updates between two evaluations on held-out episodes."""
     evaluate_on: int = 64
     """Held-out episodes per evaluation."""
-    scale_returns: bool = False
-    """Divide rewards by the standard deviation of the returns so far, for environments whose rewards are far
-    from 1."""
+    scale_rewards: bool = False
+    """Divide rewards by the running standard deviation of the discounted return, for environments whose
+    rewards are far from 1."""
 
-    called: ClassVar[str] = "setting of PPO"
-    later: ClassVar[frozenset[str]] = frozenset({"scale_returns"})
+    called: ClassVar[str] = "hyperparameter of PPO"
+    later: ClassVar[frozenset[str]] = frozenset({"scale_rewards"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.steps, float) and self.steps.is_integer():
-            object.__setattr__(self, "steps", int(self.steps))
+        if isinstance(self.total_timesteps, float) and self.total_timesteps.is_integer():
+            object.__setattr__(self, "total_timesteps", int(self.total_timesteps))
 
     @property
     def updates(self) -> int:
-        """Number of rollouts that make up `steps`.
+        """Number of rollouts that make up `total_timesteps`.
 
-        >>> Settings(steps=1000, envs=4, rollout=100).updates
+        >>> PPOConfig(total_timesteps=1000, n_envs=4, n_steps=100).updates
         3
         """
-        return math.ceil(self.steps / (self.envs * self.rollout))
+        return math.ceil(self.total_timesteps / (self.n_envs * self.n_steps))
 
     def _problems(self) -> Iterator[str]:
         """Yield every problem.
 
-        >>> Settings(envs=0, discount=2).check()
+        >>> PPOConfig(n_envs=0, gamma=2).check()
         Traceback (most recent call last):
             ...
-        plait.errors.ConfigError: envs: expected at least 1, got 0; discount: expected a share from 0 to 1, got 2.0
+        plait.errors.ConfigError: n_envs: expected at least 1, got 0; gamma: expected a number from 0 to 1, got 2.0
         """  # noqa: E501  (the message is one line)
-        from_one = ("steps", "envs", "rollout", "epochs", "minibatches", "evaluate_every", "evaluate_on")
-        yield from self._wrong(partial(check_int, 1), *from_one)
+        counts = ("total_timesteps", "n_envs", "n_steps", "n_epochs", "n_minibatches")
+        yield from self._wrong(partial(check_int, 1), *counts, "evaluate_every", "evaluate_on")
         yield from self._wrong(check_seed, "seed")
-        yield from self._wrong(partial(check_float32, 0), "lr", "clip", "entropy", "value", "max_norm")
+        positive = ("lr", "clip_range", "ent_coef", "vf_coef", "max_grad_norm")
+        yield from self._wrong(partial(check_float32, 0), *positive)
         if self.lr == 0:
             yield f"lr: expected a finite number above 0, got {self.lr}"
-        for name in ("discount", "decay"):
+        for name in ("gamma", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
-                yield f"{name}: expected a share from 0 to 1, got {getattr(self, name)}"
-        if self.scale_returns not in (True, False):
-            yield f"scale_returns: expected True or False, got {self.scale_returns!r}"
-        if isinstance(self.envs, int) and 0 < self.envs < self.minibatches:
-            yield f"minibatches: expected at most envs = {self.envs}, got {self.minibatches}"
+                yield f"{name}: expected a number from 0 to 1, got {getattr(self, name)}"
+        if self.scale_rewards not in (True, False):
+            yield f"scale_rewards: expected True or False, got {self.scale_rewards!r}"
+        if isinstance(self.n_envs, int) and 0 < self.n_envs < self.n_minibatches:
+            yield f"n_minibatches: expected at most n_envs = {self.n_envs}, got {self.n_minibatches}"
 
     def plan(self) -> Schedule:
         from plait.lab.training.learner import Schedule

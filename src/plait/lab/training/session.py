@@ -21,8 +21,8 @@ from plait.errors import (
     CheckpointError,
     ConfigError,
     DivergedError,
+    EnvError,
     PlaitError,
-    WorldError,
     check_int,
     check_min,
 )
@@ -249,7 +249,7 @@ class Session:
         except DivergedError as error:
             status, reason = "diverged", str(error)
             raise self._advised(error, _DIVERGED) from None
-        except WorldError as error:
+        except EnvError as error:
             raise self._advised(error, _KEPT) from error.__cause__
         finally:
             summary = self._summary(status, reason)

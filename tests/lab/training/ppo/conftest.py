@@ -1,4 +1,4 @@
-"""Small runs of PPO: a few updates of a few worlds, so that a test can afford several of them."""
+"""Small runs of PPO: a few updates in a few environments, so that a test can afford several of them."""
 
 import json
 import re
@@ -8,31 +8,38 @@ import pytest
 from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.training.ppo.learner import fit_policy
 from plait.lab.training.ppo.policy import describe_policy
-from plait.lab.training.recipe import Settings
+from plait.lab.training.recipe import PPOConfig
 
 pytest.importorskip("minigrid")
+
+SMALL = {
+    "total_timesteps": 240,
+    "n_envs": 4,
+    "n_steps": 10,
+    "n_minibatches": 2,
+    "n_epochs": 2,
+    "evaluate_every": 3,
+    "evaluate_on": 3,
+}
 
 
 @pytest.fixture
 def described():
-    """A small run's description; keywords are settings, or the model's."""
+    """Return a function that describes a small run; keywords are hyperparameters."""
 
     def describe(model="rellstm", env="GoToDoor-5x5", backend="minigrid", test_env=None, **changes):
-        small = {"steps": 240, "envs": 4, "rollout": 10, "minibatches": 2, "epochs": 2, "evaluate_every": 3}
-        settings = Settings(**{**small, "evaluate_on": 3, **changes})
-        kind, options = model, {}
+        ppo = PPOConfig().changed(**{**SMALL, **changes})
+        name, options = model, {}
         if model == "bounded transformer":
-            kind, options = "transformer", {"memory": "relevancy", "window": 3, "capacity": 2}
-        return describe_policy(
-            env, kind, settings, hidden_size=8, backend=backend, test_env=test_env, **options
-        )
+            name, options = "transformer", {"memory": "relevancy", "window": 3, "capacity": 2}
+        return describe_policy(env, name, ppo, hidden_size=8, backend=backend, test_env=test_env, **options)
 
     return describe
 
 
 @pytest.fixture
 def small_fit(described):
-    """Train a small policy; keywords of `fit_policy` go there, the others to the description."""
+    """Return a function that trains a small policy; keywords are `fit_policy`'s or the description's."""
 
     def run(folder=None, **changes):
         own = ("resume", "watchers", "max_minutes", "stop_when", "checkpoint_every")
@@ -45,7 +52,7 @@ def small_fit(described):
 @pytest.fixture
 def outcome_of():
     def outcome(folder):
-        """Everything a run must end with, whatever happened to it."""
+        """Return all that must not depend on how often the run was interrupted."""
         checkpoint = read_checkpoint(folder / "checkpoint.safetensors")
         tensors = {name: value.numpy().tobytes() for name, value in checkpoint.tensors.items()}
         counters = {

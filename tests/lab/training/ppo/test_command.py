@@ -1,4 +1,4 @@
-"""`plait train minigrid`, as a person uses it."""
+"""`plait train minigrid` on the command line."""
 
 import json
 import sys
@@ -9,11 +9,11 @@ import pytest
 from plait.lab.cli import main
 from plait.lab.training.callbacks import Bar, Lines, display
 from plait.lab.training.ppo.learner import PolicyProgressFormat
-from plait.lab.training.recipe import Settings
+from plait.lab.training.recipe import PPOConfig
 
 SMALL = [
-    "--hidden", "8", "--envs", "4", "--rollout", "10", "--steps", "1.2e2", "--minibatches", "2",
-    "--epochs", "1", "--evaluate-on", "2", "--quiet",
+    "--hidden", "8", "--n-envs", "4", "--n-steps", "10", "--total-timesteps", "1.2e2", "--n-minibatches", "2",
+    "--n-epochs", "1", "--evaluate-on", "2", "--quiet",
 ]  # fmt: skip
 
 
@@ -23,13 +23,13 @@ def run(*arguments):
 
 def test_trains_tests_lists_and_resumes(tmp_path, capsys):
     out = ["--out", str(tmp_path)]
-    place = ["--env", "GoToDoor-5x5", "--test-env", "GoToDoor-6x6", "--model", "relgru"]
-    place += ["--relevance", "learned", "--mix", "0.75"]
-    assert run(*place, *SMALL, *out, "--json") == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert (answer["status"], answer["steps"]) == ("complete", 120)
-    assert set(answer["held_out"]) == {"GoToDoor-5x5", "GoToDoor-6x6"}
-    assert json.loads(Path(answer["folder"], "config.json").read_text())["model"] == {
+    arguments = ["--env", "GoToDoor-5x5", "--test-env", "GoToDoor-6x6", "--model", "relgru"]
+    arguments += ["--relevance", "learned", "--mix", "0.75"]
+    assert run(*arguments, *SMALL, *out, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["status"], result["steps"]) == ("complete", 120)
+    assert set(result["held_out"]) == {"GoToDoor-5x5", "GoToDoor-6x6"}
+    assert json.loads(Path(result["folder"], "config.json").read_text())["model"] == {
         "name": "relgru", "hidden_size": 8, "window": 5, "capacity": 5, "relevance": "learned", "noise": 0.0,
         "mix": 0.75,
     }  # fmt: skip
@@ -38,7 +38,7 @@ def test_trains_tests_lists_and_resumes(tmp_path, capsys):
     assert main(["runs", "show", "minigrid", *out]) == 0
     assert "3 of 3 updates" in capsys.readouterr().out
     for command in (["train", "minigrid"], ["train"]):
-        assert main([*command, "--resume", answer["folder"], "--quiet"]) == 0
+        assert main([*command, "--resume", result["folder"], "--quiet"]) == 0
         assert "complete: 120 steps" in capsys.readouterr().out
 
 
@@ -47,9 +47,12 @@ def test_trains_tests_lists_and_resumes(tmp_path, capsys):
     [
         (["--env", "DorKey-5x5"], "unknown environment 'DorKey-5x5': did you mean 'DoorKey-5x5'"),
         (["--env", "DoorKey-5x5", "--test-env", "MemoryS7"], "MemoryS7 does not match DoorKey-5x5"),
-        (["--env", "DoorKey-5x5", "--envs", "0"], "envs: expected at least 1, got 0"),
-        (["--env", "DoorKey-5x5", "--steps", "0.5"], "steps: expected a whole number, got 0.5"),
-        (["--env", "DoorKey-5x5", "--envs", "2"], "minibatches: expected at most envs = 2, got 8"),
+        (["--env", "DoorKey-5x5", "--n-envs", "0"], "n_envs: expected at least 1, got 0"),
+        (
+            ["--env", "DoorKey-5x5", "--total-timesteps", "0.5"],
+            "total_timesteps: expected a whole number, got 0.5",
+        ),
+        (["--env", "DoorKey-5x5", "--n-envs", "2"], "n_minibatches: expected at most n_envs = 2, got 8"),
         (["--env", "DoorKey-5x5", "--model", "relstm"], "unknown model 'relstm': did you mean 'rellstm'"),
         (["--env", "DoorKey-5x5", "--model", "lstm", "--window", "3"], "unknown option of lstm 'window'"),
         (["--env", "DoorKey-5x5", "--model", "none", "--layers", "2"], "unknown option of none 'num_layers'"),
@@ -59,7 +62,7 @@ def test_trains_tests_lists_and_resumes(tmp_path, capsys):
         (["--env", "DoorKey-5x5", "--model", "gru", "--relevance", "learned"], "option of gru 'relevance'"),
         (["--env", "DoorKey-5x5", "--backend", "gym"], "unknown backend 'gym'"),
         (["--env", "DoorKey-5x5", "--lr", "0"], "lr: expected a finite number above 0, got 0.0"),
-        ([], "expected a world (plait train minigrid --env DoorKey-5x5)"),
+        ([], "expected an environment (plait train minigrid --env DoorKey-5x5)"),
         (["--env", "DoorKey-5x5", "--resume", "x"], "or a run to continue (--resume RUN)"),
         (["--resume", "x", "--lr", "0.1"], "--lr cannot be given with --resume"),
         (["--resume", "nothing"], "no run 'nothing'"),
@@ -95,7 +98,7 @@ def test_progress_shows_steps_return_success_and_time_left(small_fit, capsys):
     assert shown[-1].startswith("complete (240 steps made) after 240 steps")
 
 
-def test_the_bar_draws(small_fit):
+def test_the_progress_bar_is_drawn(small_fit):
     import io
 
     from rich.console import Console
@@ -106,6 +109,7 @@ def test_the_bar_draws(small_fit):
     assert isinstance(display(True, io.StringIO(), PolicyProgressFormat())[0].formatter, PolicyProgressFormat)
 
 
-def test_one_and_one_point_nought_are_the_same_settings():
-    assert Settings(steps=1e6, lr=1).values() == Settings(steps=1_000_000, lr=1.0).values()
-    assert isinstance(Settings(steps=1e6).steps, int)
+def test_one_and_one_point_zero_are_equal_hyperparameters():
+    config = PPOConfig(total_timesteps=1e6, lr=1)
+    assert config.values() == PPOConfig(total_timesteps=1_000_000, lr=1.0).values()
+    assert isinstance(config.total_timesteps, int)

@@ -1,4 +1,4 @@
-"""Runs of PPO: the same every time, the same after a death, stopped with a name when a number is none."""
+"""Runs of PPO: deterministic, equal after a crash, and stopped by an error at a non-finite value."""
 
 import json
 
@@ -9,19 +9,20 @@ from plait.errors import CheckpointError, DivergedError, OutputError
 from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.training.callbacks import Watcher
 from plait.lab.training.ppo import learner as learner_module
-from plait.lab.training.ppo.learner import learner_of
-from plait.lab.training.ppo.policy import load_policy, parse_policy
+from plait.lab.training.ppo.learner import fit_policy, learner_of
+from plait.lab.training.ppo.policy import describe_policy, load_policy, parse_policy
 from plait.lab.training.ppo.rollout import Episode, evaluate_policy
 from plait.lab.training.process import Group
+from plait.lab.training.recipe import PPOConfig
 from plait.lab.training.stop import Stop
 
 
 class Crash(BaseException):
-    """Stands for the process's death: nothing catches it."""
+    """A crash of the process: nothing catches it."""
 
 
-class DieAt(Watcher):
-    """Dies after a number of updates of this session."""
+class CrashAfter(Watcher):
+    """Crashes after a number of updates of this session."""
 
     def __init__(self, updates):
         self.left = updates
@@ -33,7 +34,7 @@ class DieAt(Watcher):
 
 
 class Notes(Watcher):
-    """What a person is told beside."""
+    """Records the messages to the user."""
 
     def __init__(self):
         self.lines = []
@@ -56,12 +57,12 @@ def backends():
 @pytest.mark.parametrize("backend", backends())
 @pytest.mark.parametrize("model", ["rellstm", "memlstm", "none"])
 def test_a_killed_run_resumes_to_the_same_curve(small_fit, outcome_of, tmp_path, model, backend):
-    """Killed twice, at moments that are no checkpoint; every bit but the clock is as if it never was."""
+    """Killed twice, between checkpoints; every bit but the clock equals an uninterrupted run's."""
     arguments = {"model": model, "backend": backend, "test_env": "GoToDoor-6x6"}
     small_fit(tmp_path / "whole", **arguments)
     for updates in (3, 2):
         with pytest.raises(Crash):
-            small_fit(tmp_path / "killed", watchers=[DieAt(updates)], resume=updates == 2, **arguments)
+            small_fit(tmp_path / "killed", watchers=[CrashAfter(updates)], resume=updates == 2, **arguments)
         assert not (tmp_path / "killed" / "summary.json").exists()
     small_fit(tmp_path / "killed", resume=True, **arguments)
     assert outcome_of(tmp_path / "killed") == outcome_of(tmp_path / "whole")
@@ -75,13 +76,13 @@ def test_the_seed_decides(small_fit):
         assert torch.equal(one, two)
 
 
-def test_a_run_folder_says_what_it_was(small_fit, tmp_path):
+def test_a_run_folder_has_curve_summary_and_checkpoint(small_fit, tmp_path):
     fitted = small_fit(tmp_path / "run", test_env="GoToDoor-8x8")
     assert fitted.status == "complete"
     assert {path.name for path in fitted.folder.iterdir()} >= {
         "config.json", "environment.json", "metrics.jsonl", "checkpoint.safetensors", "summary.json",
     }  # fmt: skip
-    updates = [line for line in fitted.metrics if "policy" in line]
+    updates = [line for line in fitted.metrics if "policy_loss" in line]
     assert [line["steps"] for line in updates] == [40, 80, 120, 160, 200, 240]
     evaluations = [line for line in fitted.metrics if "held_out" in line]
     assert [line["update"] for line in evaluations] == [3, 6, 6]
@@ -95,7 +96,7 @@ def test_a_run_folder_says_what_it_was(small_fit, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["actor.2.weight", "critic.2.bias", "encoder.view.0.weight"])
-def test_nan_stops_with_a_name_and_keeps_the_last_good_checkpoint(small_fit, tmp_path, name):
+def test_nan_is_named_and_the_last_good_checkpoint_is_kept(small_fit, tmp_path, name):
     class Poison(Watcher):
         def updated(self, update, step):
             if update == 120:  # steps: after update 3, of which 2 are saved
@@ -104,12 +105,12 @@ def test_nan_stops_with_a_name_and_keeps_the_last_good_checkpoint(small_fit, tmp
     policies = []
     build = learner_module.build_policy
 
-    def remembered(*arguments):
+    def build_and_record(*arguments):
         policies.append(build(*arguments))
         return policies[0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learner_module, "build_policy", remembered)
+        patch.setattr(learner_module, "build_policy", build_and_record)
         what = "values" if name == "critic.2.bias" else "logits"
         message = (
             f"update 4: the policy's {what} are not finite from step 1 .* last good checkpoint is kept in"
@@ -122,20 +123,20 @@ def test_nan_stops_with_a_name_and_keeps_the_last_good_checkpoint(small_fit, tmp
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "diverged"
 
 
-def test_a_gradient_that_is_none_is_named(small_fit, monkeypatch):
+def test_a_non_finite_loss_is_named(small_fit, monkeypatch):
     from plait.lab.training.ppo import learner
 
-    def broken(*arguments):
-        losses = honest(*arguments)
+    def nan_loss(*arguments):
+        losses = ppo_loss(*arguments)
         return losses._replace(total=losses.total * torch.tensor(float("nan")))
 
-    honest = learner.ppo_loss
-    monkeypatch.setattr(learner, "ppo_loss", broken)
+    ppo_loss = learner.ppo_loss
+    monkeypatch.setattr(learner, "ppo_loss", nan_loss)
     with pytest.raises(DivergedError, match="update 1: the loss is nan"):
         small_fit()
 
 
-def test_stops_and_goes_on(small_fit, outcome_of, tmp_path):
+def test_a_stopped_run_resumes(small_fit, outcome_of, tmp_path):
     stopped = small_fit(tmp_path / "run", stop_when=lambda: True)
     assert (stopped.status, stopped.summary["updates"]) == ("stopped", 1)
     with pytest.raises(OutputError, match="unfinished; continue"):
@@ -161,67 +162,68 @@ def test_another_runs_checkpoint_is_refused(small_fit, tmp_path):
         small_fit(tmp_path / "b", seed=1, resume=True)
 
 
-def test_evaluation_moves_nothing(small_fit):
-    """Looking more often at held-out episodes leaves the training curve as it is."""
+def test_evaluation_does_not_change_training(small_fit):
+    """More frequent evaluations give the same training curve."""
     often, seldom = small_fit(evaluate_every=1), small_fit(evaluate_every=6)
-    assert [x for x in often.metrics if "policy" in x] == [x for x in seldom.metrics if "policy" in x]
+    assert [x for x in often.metrics if "policy_loss" in x] == [
+        x for x in seldom.metrics if "policy_loss" in x
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_learns_doorkey(described):
     """With RelLSTM: a held-out mean return of 0.9, the paper's 0.93 being an average over training."""
-    from plait.lab.training.ppo.learner import fit_policy
-    from plait.lab.training.ppo.policy import describe_policy
-    from plait.lab.training.recipe import Settings
 
-    settings = Settings(steps=400_000, until_return=0.9, evaluate_every=4)
-    fitted = fit_policy(describe_policy("DoorKey-5x5", "rellstm", settings))
+    ppo = PPOConfig(total_timesteps=400_000, until_return=0.9, evaluate_every=4)
+    fitted = fit_policy(describe_policy("DoorKey-5x5", "rellstm", ppo))
     assert fitted.summary["best_score"] >= 0.9
 
 
-def test_every_update_draws_its_own_actions(small_fit, monkeypatch):
-    drawn = []
+def test_every_update_has_a_generator_of_its_own(small_fit, monkeypatch):
+    calls = []
 
-    def remembered(seed, purpose, index, device):
-        drawn.append((purpose, index))
-        return honest(seed, purpose, index, device)
+    def recorded(seed, purpose, index, device):
+        calls.append((purpose, index))
+        return generator_for(seed, purpose, index, device)
 
-    honest = learner_module.generator_for
-    monkeypatch.setattr(learner_module, "generator_for", remembered)
+    generator_for = learner_module.generator_for
+    monkeypatch.setattr(learner_module, "generator_for", recorded)
     small_fit()
-    assert [one for one in drawn if one[0] == "train"] == [("train", number) for number in range(1, 7)]
+    assert [call for call in calls if call[0] == "train"] == [("train", number) for number in range(1, 7)]
 
 
 @pytest.mark.parametrize("backend", backends())
 @pytest.mark.parametrize(("model", "steps"), [("rellstm", 4), ("memlstm", 24), ("none", 29)])
-def test_a_rollout_is_left_when_a_stop_is_overdue(
+def test_a_rollout_is_aborted_when_a_stop_is_overdue(
     small_fit, outcome_of, tmp_path, monkeypatch, model, steps, backend
 ):
-    """In the midst of the first rollout of ten steps, or of the third: the run is where that began."""
-    asked, notes, arguments = [], Notes(), {"model": model, "backend": backend}
+    """Within the first rollout of ten steps, or the third: the run is saved as it was before that rollout."""
+    checks, notes, arguments = [], Notes(), {"model": model, "backend": backend}
     with monkeypatch.context() as patch:
-        patch.setattr(Stop, "overdue", property(lambda _: asked.append(1) or len(asked) > steps))
+        patch.setattr(Stop, "overdue", property(lambda _: checks.append(1) or len(checks) > steps))
         stopped = small_fit(tmp_path / "run", watchers=[notes], **arguments)
-    made = steps // 10
-    assert (stopped.status, stopped.summary["updates"], len(asked)) == ("stopped", made, steps + 1)
-    assert notes.lines[0] == f"update {made + 1} was cut short; resuming makes it anew"
+    updates = steps // 10
+    assert (stopped.status, stopped.summary["updates"], len(checks)) == ("stopped", updates, steps + 1)
+    assert notes.lines[0] == f"update {updates + 1} was cut short; resuming makes it anew"
     small_fit(tmp_path / "run", resume=True, **arguments)
     small_fit(tmp_path / "whole", **arguments)
     assert outcome_of(tmp_path / "run") == outcome_of(tmp_path / "whole")
 
 
-def test_without_a_world_to_be_tested_in_there_is_nothing_to_test(described):
+def test_without_a_test_environment_there_is_no_final_evaluation(described):
     learner = learner_of(parse_policy(described()), torch.device("cpu"), Group())
     assert learner.evaluate(final=True) == {}
 
 
 def test_figures_of_an_update_are_means_over_its_episodes():
     episodes = [Episode(1.0, 10), Episode(0.0, 20), Episode(0.5, 60)]
-    figures = learner_module._figures(learner_module.PolicyStep({"total": 2.0}, 0.5, episodes), succeeds=True)
+    figures = learner_module._figures(
+        learner_module.PolicyStep({"total": 2.0}, 0.5, episodes), has_success=True
+    )
     assert figures == {
         "episodes": 3, "return": 0.5, "success": pytest.approx(2 / 3), "length": 30.0, "loss": 2.0,
         "gradient_norm": 0.5,
     }  # fmt: skip
-    none = learner_module._figures(learner_module.PolicyStep({"total": 2.0}, 0.5, []), succeeds=False)
+    none = learner_module._figures(learner_module.PolicyStep({"total": 2.0}, 0.5, []), has_success=False)
     assert none == {"episodes": 0, "return": None, "length": None, "loss": 2.0, "gradient_norm": 0.5}

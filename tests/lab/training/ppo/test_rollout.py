@@ -1,4 +1,4 @@
-"""A look at held-out episodes: each world's first episode, whole, and nothing else."""
+"""Evaluation on held-out episodes: the whole first episode of each environment, and nothing else."""
 
 import pytest
 import torch
@@ -10,63 +10,62 @@ from plait.lab.training.ppo.rollout import evaluate_policy
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """Every moment of the worlds an evaluation opens, and the arguments it opened them with."""
-    moments, opened = [], []
+    """Record the time steps of an evaluation's environments, and the arguments they were made with."""
+    timesteps, calls = [], []
 
-    def spying(*arguments, **options):
-        opened.append((arguments, options))
-        worlds = honest(*arguments, **options)
-        step = worlds.step
+    def make_recorded(*arguments, **options):
+        calls.append((arguments, options))
+        env = make_vec_env(*arguments, **options)
+        step = env.step
 
-        def remembered(actions):
-            moments.append(step(actions))
-            return moments[-1]
+        def recorded_step(actions):
+            timesteps.append(step(actions))
+            return timesteps[-1]
 
-        worlds.step = remembered
-        return worlds
+        env.step = recorded_step
+        return env
 
-    honest = minigrid.open_worlds
-    monkeypatch.setattr(minigrid, "open_worlds", spying)
-    return moments, opened
+    make_vec_env = minigrid.make_vec_env
+    monkeypatch.setattr(minigrid, "make_vec_env", make_recorded)
+    return timesteps, calls
 
 
 @pytest.mark.parametrize("greedy", [False, True])
-def test_is_the_mean_over_first_episodes(described, recorded, greedy):
-    moments, opened = recorded
+def test_scores_are_means_over_first_episodes(described, recorded, greedy):
+    timesteps, calls = recorded
     torch.manual_seed(0)
     policy = build_policy(described(seed=3))
-    found = evaluate_policy(policy, "GoToDoor-5x5", 12, seed=5, greedy=greedy)
-    name, envs, seed, held_out, backend = opened[0][0]
-    assert (name, envs, seed, held_out, backend) == ("GoToDoor-5x5", 12, 5, True, "minigrid")
+    scores = evaluate_policy(policy, "GoToDoor-5x5", 12, seed=5, greedy=greedy)
+    assert calls[0][0] == ("GoToDoor-5x5", 12, 5, True, "minigrid")
     returns, lengths = [], []
-    for world in range(12):
-        first = next(i for i, moment in enumerate(moments) if moment.ended[world])
+    for env in range(12):
+        first = next(i for i, timestep in enumerate(timesteps) if timestep.done[env])
         lengths.append(first + 1)
-        returns.append(sum(moment.reward[world].item() for moment in moments[: first + 1]))
-    assert found["score"] == pytest.approx(sum(returns) / 12)
-    assert found["length"] == pytest.approx(sum(lengths) / 12)
-    assert found["success"] == pytest.approx(sum(r > 0 for r in returns) / 12)
-    assert max(lengths) == len(moments)
+        returns.append(sum(timestep.reward[env].item() for timestep in timesteps[: first + 1]))
+    assert scores["score"] == pytest.approx(sum(returns) / 12)
+    assert scores["length"] == pytest.approx(sum(lengths) / 12)
+    assert scores["success"] == pytest.approx(sum(r > 0 for r in returns) / 12)
+    assert max(lengths) == len(timesteps)
 
 
 def test_later_episodes_do_not_count(described, recorded):
-    """Some worlds are rewarded again while the slowest one still plays its first episode."""
-    moments, _ = recorded
-    found = evaluate_policy(build_policy(described("none")), "GoToDoor-5x5", 64, seed=1)
-    everything = sum(moment.reward.sum().item() for moment in moments) / 64
-    assert 0 < found["score"] < everything
+    """Some environments are rewarded again while the slowest is still in its first episode."""
+    timesteps, _ = recorded
+    scores = evaluate_policy(build_policy(described("none")), "GoToDoor-5x5", 64, seed=1)
+    all_rewards = sum(timestep.reward.sum().item() for timestep in timesteps) / 64
+    assert 0 < scores["score"] < all_rewards
 
 
-def test_time_that_is_up_ends_an_episode(described):
-    """A policy that only turns never gets anywhere."""
+def test_the_time_limit_ends_an_episode(described):
+    """A policy that only turns never reaches the goal."""
     policy = build_policy(described("none"))
     with torch.no_grad():
         policy.actor[-1].bias[0] = 1e4
-    found = evaluate_policy(policy, "Empty-5x5", 3)
-    assert found == {"score": 0.0, "success": 0.0, "length": 100.0}
+    scores = evaluate_policy(policy, "Empty-5x5", 3)
+    assert scores == {"score": 0.0, "success": 0.0, "length": 100.0}
 
 
-def test_leaves_the_policy_as_it_was(described):
+def test_evaluation_keeps_the_mode_of_the_policy(described):
     policy = build_policy(described()).train()
     evaluate_policy(policy, "GoToDoor-5x5", 2)
     assert policy.training

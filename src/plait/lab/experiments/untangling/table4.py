@@ -7,7 +7,7 @@ from typing import Any
 from plait.lab.experiments.description import Experiment, PlannedRun
 from plait.lab.experiments.untangling.contestants import SOURCE
 from plait.lab.experiments.untangling.size import Size
-from plait.lab.training.recipe import Settings
+from plait.lab.training.recipe import PPOConfig
 
 __all__ = ["table4"]
 
@@ -21,7 +21,7 @@ _PUBLISHED = (
     ("DoorKey-5x5", (0.94, 0.93), "DoorKey-16x16", (0.31, 0.44)),
 )
 # The table does not give the number of objects.
-_WORLD = {
+_FULL_NAMES = {
     "GoToObject-6x6": "GoToObject-6x6-N2",
     "GoToObject-8x8": "GoToObject-8x8-N2",
     "Fetch-5x5": "Fetch-5x5-N2",
@@ -35,8 +35,8 @@ _MODELS: dict[str, dict[str, Any]] = {
 _LEARNED = {"RelLSTM learned": {**_MODELS["RelLSTM"], "relevance": "learned", "noise": 0.0}}
 _LEARNED_IN = ("MemoryS7", "DoorKey-5x5")
 # 5,000,000 steps as published; an evaluation every 250,000 or so.
-_FULL = Settings(steps=5_000_000, evaluate_every=61, evaluate_on=128)
-_SMALL = Settings(steps=256, envs=8, rollout=16, epochs=1, evaluate_on=2)
+_FULL = PPOConfig(total_timesteps=5_000_000, evaluate_every=61, evaluate_on=128)
+_SMALL = PPOConfig(total_timesteps=256, n_envs=8, n_steps=16, n_epochs=1, evaluate_on=2)
 
 
 def table4(size: Size) -> Experiment:
@@ -46,18 +46,18 @@ def table4(size: Size) -> Experiment:
     hidden = 64 if size.published else size.hidden
     runs = []
     for trained, small, tested, large in _PUBLISHED[: size.rows]:
-        worlds = {"env": _WORLD.get(trained, trained), "test_env": _WORLD.get(tested, tested)}
+        environments = {"env": _FULL_NAMES.get(trained, trained), "test_env": _FULL_NAMES.get(tested, tested)}
         models = _MODELS | (_LEARNED if trained in _LEARNED_IN else {})
         for scored, row, published in (
-            (worlds["env"], f"{trained}, trained", small),
-            (worlds["test_env"], f"{tested}, tested", large),
+            (environments["env"], f"{trained}, trained", small),
+            (environments["test_env"], f"{tested}, tested", large),
         ):
             known = dict(zip(_MODELS, published, strict=True))
             runs += [
                 PlannedRun(
                     row=row,
                     column=column,
-                    task={"name": "minigrid", **worlds, "backend": "minigrid"},
+                    task={"name": "minigrid", **environments, "backend": "minigrid"},
                     model={**model, "hidden_size": hidden},
                     recipe=recipe,
                     published=known.get(column) if size.published else None,
@@ -67,9 +67,9 @@ def table4(size: Size) -> Experiment:
             ]
     return Experiment(
         name="table4",
-        title="MiniGrid: average reward, trained in a small world and tested in a larger one",
+        title="MiniGrid: average reward, trained in a small environment and tested in a larger one",
         source=f"{SOURCE}, table 4",
-        claim="RelLSTM transfers to larger worlds at least as well as MemLSTM.",
+        claim="RelLSTM transfers to larger environments at least as well as MemLSTM.",
         kind="table",
         metric="average reward",
         updates_to=0.9,
@@ -77,7 +77,7 @@ def table4(size: Size) -> Experiment:
         seeds=size.seeds,
         runs=tuple(runs),
         notes=(
-            "5,000,000 steps of PPO an environment; the settings of PPO are unpublished, these are ours.",
-            "Scores are mean returns over 128 held-out episodes, with actions drawn from the policy.",
+            "5,000,000 steps of PPO an environment; its hyperparameters are unpublished, these are ours.",
+            "Scores are mean returns over 128 held-out episodes, with actions sampled from the policy.",
         ),
     )

@@ -9,59 +9,59 @@ import numpy as np
 from torch import Tensor
 
 from plait.errors import require
+from plait.lab.tasks.environments.serial import SerialVectorEnv
 from plait.lab.tasks.minigrid.names import full_id
-from plait.lab.tasks.minigrid.seen import MOVES, Observation, could_show
-from plait.lab.tasks.minigrid.words import MISSION_LENGTH, mission_tokens
-from plait.lab.tasks.worlds.episodes import EpisodeWorlds
+from plait.lab.tasks.minigrid.observation import GRID_ACTIONS, GridObservation, is_valid
+from plait.lab.tasks.minigrid.vocabulary import MISSION_LENGTH, mission_tokens
 
-__all__ = ["FaramaWorlds"]
+__all__ = ["FaramaVectorEnv"]
 
 
-class FaramaWorlds(EpisodeWorlds):
+class FaramaVectorEnv(SerialVectorEnv):
     """Farama's environments, which can also be rendered."""
 
-    fields = Observation._fields
+    fields = GridObservation._fields
 
-    def __init__(self, name: str, envs: int, seed: int = 0, held_out: bool = False) -> None:
+    def __init__(self, name: str, num_envs: int, seed: int = 0, held_out: bool = False) -> None:
         gymnasium = require("gymnasium", "rl")
         require("minigrid", "rl")
-        parts = (((7, 7, 3), np.uint8), ((), np.uint8), ((MISSION_LENGTH,), np.uint8))
+        buffers = (((7, 7, 3), np.uint8), ((), np.uint8), ((MISSION_LENGTH,), np.uint8))
 
         def make() -> Any:
             # Unwrapped: gymnasium's checks cost more than a step, and minigrid counts its steps itself.
             return gymnasium.make(full_id(name), disable_env_checker=True).unwrapped
 
-        super().__init__(name, envs, seed, held_out, MOVES, make, parts)
+        super().__init__(name, num_envs, seed, held_out, GRID_ACTIONS, make, buffers)
 
-    def observed(self, parts: Iterable[Tensor]) -> Observation:
-        return Observation(*parts)
+    def observation_from(self, parts: Iterable[Tensor]) -> GridObservation:
+        return GridObservation(*parts)
 
-    def could_show(self, observation: Observation) -> bool:
-        return could_show(observation)
+    def contains(self, observation: GridObservation) -> bool:
+        return is_valid(observation)
 
-    def frame(self, world: int = 0, tile: int = 32) -> np.ndarray[Any, Any]:
+    def frame(self, env: int = 0, tile: int = 32) -> np.ndarray[Any, Any]:
         """Return a picture (height, width, 3) uint8 of the whole grid, with the agent's view highlighted."""
-        picture: np.ndarray[Any, Any] = self._worlds[world].get_frame(highlight=True, tile_size=tile)
+        picture: np.ndarray[Any, Any] = self._envs[env].get_frame(highlight=True, tile_size=tile)
         return picture
 
-    def view(self, world: int = 0, tile: int = 8) -> np.ndarray[Any, Any]:
+    def view(self, env: int = 0, tile: int = 8) -> np.ndarray[Any, Any]:
         """Return a picture of the agent's view alone, the agent at the bottom, facing up."""
-        picture: np.ndarray[Any, Any] = self._worlds[world].get_frame(tile_size=tile, agent_pov=True)
+        picture: np.ndarray[Any, Any] = self._envs[env].get_frame(tile_size=tile, agent_pov=True)
         return picture
 
-    def text(self, world: int = 0) -> str:
+    def text(self, env: int = 0) -> str:
         """Return the whole grid as lines of text, two characters per cell; the agent is >>, VV, << or ^^."""
-        return str(self._worlds[world].pprint_grid())
+        return str(self._envs[env].pprint_grid())
 
-    def mission(self, world: int = 0) -> str:
+    def mission(self, env: int = 0) -> str:
         """Return the mission of the episode."""
-        return str(self._worlds[world].mission)
+        return str(self._envs[env].mission)
 
-    def _begin(self, world: int) -> None:
-        super()._begin(world)
-        self._parts[2][world] = mission_tokens(self._worlds[world].mission)
+    def _start_episode(self, env: int) -> None:
+        super()._start_episode(env)
+        self._buffers[2][env] = mission_tokens(self._envs[env].mission)
 
-    def _see(self, world: int, seen: dict[str, Any]) -> None:
-        image, direction, _ = self._parts
-        image[world] = seen["image"]
-        direction[world] = seen["direction"]
+    def _store(self, env: int, observation: dict[str, Any]) -> None:
+        image, direction, _ = self._buffers
+        image[env] = observation["image"]
+        direction[env] = observation["direction"]

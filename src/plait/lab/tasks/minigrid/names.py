@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from plait.errors import ConfigError, match_choice
 
-__all__ = ["BACKENDS", "WORLDS", "check_transfer", "full_id", "words_of", "world_named"]
+__all__ = ["BACKENDS", "ENVIRONMENTS", "canonical_name", "check_transfer", "full_id", "mission_words"]
 
 BACKENDS = ("minigrid", "envpool")
 _COLOURS = "blue green grey purple red yellow "
-# The vocabulary of a family's missions, and the sizes of its environments.
+# Family -> the words of its missions, and the sizes of its environments.
 _FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Empty": ("get to the green goal square", ("5x5", "8x8")),
     "RedBlueDoors": ("open the red door then the blue door", ("6x6", "8x8")),
@@ -26,23 +26,23 @@ _FAMILY = {
     for family, (_, sizes) in _FAMILIES.items()
     for size in sizes
 }
-WORLDS: tuple[str, ...] = tuple(sorted(_FAMILY))
-# Names in the supplement's table, which omits the number of objects.
-_SHORTER = {name.rpartition("-N")[0]: name for name in WORLDS if "-N" in name}
+ENVIRONMENTS: tuple[str, ...] = tuple(sorted(_FAMILY))
+# Names in the table of the paper's supplement, which omits the number of objects.
+_PAPER_NAMES = {name.rpartition("-N")[0]: name for name in ENVIRONMENTS if "-N" in name}
 
 
-def world_named(name: str) -> str:
+def canonical_name(name: str) -> str:
     """Return the short name of an environment, from itself, the table's shorter form or the full id.
 
-    >>> world_named("MiniGrid-DoorKey-5x5-v0"), world_named("Fetch-8x8")
+    >>> canonical_name("MiniGrid-DoorKey-5x5-v0"), canonical_name("Fetch-8x8")
     ('DoorKey-5x5', 'Fetch-8x8-N3')
-    >>> world_named("DorKey-5x5")
+    >>> canonical_name("DorKey-5x5")
     Traceback (most recent call last):
         ...
     plait.errors.UnknownNameError: unknown environment 'DorKey-5x5': did you mean 'DoorKey-5x5' or ...
     """
     short = name.removeprefix("MiniGrid-").removesuffix("-v0")
-    return match_choice(_SHORTER.get(short, short), WORLDS, "environment", name)
+    return match_choice(_PAPER_NAMES.get(short, short), ENVIRONMENTS, "environment", name)
 
 
 def full_id(name: str) -> str:
@@ -54,25 +54,25 @@ def full_id(name: str) -> str:
     return f"MiniGrid-{name}-v0"
 
 
-def words_of(name: str) -> frozenset[str]:
+def mission_words(name: str) -> frozenset[str]:
     """Return every word that may occur in the missions of an environment."""
     return frozenset(_FAMILIES[_FAMILY[name]][0].split())
 
 
 def check_transfer(trained: str, tested: str) -> None:
-    """Refuse a test environment whose missions hold words that do not occur in training.
+    """Refuse a test environment whose missions contain words that do not occur in training.
 
     >>> check_transfer("DoorKey-5x5", "DoorKey-16x16")
     >>> check_transfer("DoorKey-5x5", "GoToDoor-8x8")
     Traceback (most recent call last):
         ...
-    plait.errors.ConfigError: test_env: GoToDoor-8x8 does not match DoorKey-5x5: its missions hold words ...
+    plait.errors.ConfigError: test_env: GoToDoor-8x8 does not match DoorKey-5x5: its missions contain ...
     """
-    strange = sorted(words_of(tested) - words_of(trained))
-    if strange:
-        shown = ", ".join(map(repr, strange[:3])) + (", …" if len(strange) > 3 else "")
-        siblings = [world for world in WORLDS if _FAMILY[world] == _FAMILY[trained] and world != trained]
+    unknown_words = sorted(mission_words(tested) - mission_words(trained))
+    if unknown_words:
+        shown = ", ".join(map(repr, unknown_words[:3])) + (", …" if len(unknown_words) > 3 else "")
+        siblings = [env for env in ENVIRONMENTS if _FAMILY[env] == _FAMILY[trained] and env != trained]
         raise ConfigError(
-            f"test_env: {tested} does not match {trained}: its missions hold words that were never seen in "
+            f"test_env: {tested} does not match {trained}: its missions contain words that do not occur in "
             f"training ({shown}); test in {' or '.join(siblings)}"
         )

@@ -1,4 +1,4 @@
-"""Families of environments: their names and options, how they are opened, displayed and acted in."""
+"""Families of environments: their names and options, constructors, encoders, actions and viewers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import nn
 from plait.errors import ConfigError, check_choice, check_int
 from plait.lab.own_code import by_name
 from plait.lab.tasks import minigrid
-from plait.lab.tasks.minigrid.names import BACKENDS, check_transfer, world_named
-from plait.lab.tasks.minigrid.seen import MOVES
-from plait.lab.tasks.worlds import names, popgym
-from plait.lab.tasks.worlds.actions import Actions
-from plait.lab.tasks.worlds.base import Worlds
-from plait.lab.tasks.worlds.gym import EnvSpec, GymWorlds
-from plait.lab.training.ppo.encoders import Encoder, OwnEncoder, SpaceEncoder
-from plait.lab.training.ppo.stage import Stage, grid_stage, gym_stage
+from plait.lab.tasks.environments import names, popgym
+from plait.lab.tasks.environments.actions import Actions
+from plait.lab.tasks.environments.base import VectorEnv
+from plait.lab.tasks.environments.gym import EnvSpec, GymVectorEnv
+from plait.lab.tasks.minigrid.names import BACKENDS, canonical_name, check_transfer
+from plait.lab.tasks.minigrid.observation import GRID_ACTIONS
+from plait.lab.training.ppo.encoders import GridEncoder, OwnEncoder, SpaceEncoder
+from plait.lab.training.ppo.viewer import Viewer, grid_viewer, gym_viewer
 
 __all__ = ["FAMILIES", "Family", "family_of"]
 
@@ -34,27 +34,27 @@ class Family(ABC):
     name: ClassVar[str]
     options: ClassVar[tuple[str, ...]] = ()
     """Options of a task in addition to the two environments."""
-    succeeds: ClassVar[bool] = False
+    has_success: ClassVar[bool] = False
     """Whether an episode with a positive return is a success."""
-    best_mean: ClassVar[bool] = False
+    reports_mmer: ClassVar[bool] = False
     """Whether the best mean return of training (MMER) is reported."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.task = task
 
-    def checked(self) -> dict[str, Any]:
+    def parse_task(self) -> dict[str, Any]:
         """Validate the task and return it with the full names of its environments."""
         task = {**self.task, "test_env": self.task.get("test_env")}
         for option in task:
             check_choice(option, ("name", "env", "test_env", *self.options), f"option of {self.name}")
-        task["env"] = self.named(task["env"])
+        task["env"] = self.canonical_name(task["env"])
         if task["test_env"] is not None:
-            task["test_env"] = self.named(task["test_env"])
+            task["test_env"] = self.canonical_name(task["test_env"])
             self.check_transfer(task["env"], task["test_env"])
         return task
 
     @abstractmethod
-    def named(self, env: str) -> str:
+    def canonical_name(self, env: str) -> str:
         """Return the name of an environment as in a description."""
 
     @abstractmethod
@@ -68,20 +68,20 @@ class Family(ABC):
 
     @property
     @abstractmethod
-    def numbers(self) -> int:
+    def observation_size(self) -> int:
         """Number of values of an observation, as an update reads it."""
 
     @abstractmethod
     def encoder(self, features: int) -> nn.Module:
-        """Return a module that maps an observation to a vector."""
+        """Build a module that maps an observation to a vector."""
 
     @abstractmethod
-    def open(self, env: str, envs: int, seed: int = 0, held_out: bool = False) -> Worlds:
-        """Open `envs` copies of an environment of this family."""
+    def make_vec_env(self, env: str, num_envs: int, seed: int = 0, held_out: bool = False) -> VectorEnv:
+        """Make `num_envs` copies of an environment of this family."""
 
     @abstractmethod
-    def stage(self, env: str, seed: int, drawn: bool, tile: int) -> Stage:
-        """Open one environment to watch; `drawn` adds pictures, of `tile` pixels per cell in grid worlds."""
+    def viewer(self, env: str, seed: int, pictures: bool, tile: int) -> Viewer:
+        """Return a viewer of one environment; `tile` is the size in pixels of a grid world's cell."""
 
 
 class MiniGrid(Family):
@@ -89,34 +89,34 @@ class MiniGrid(Family):
 
     name = "minigrid"
     options = ("backend",)
-    succeeds = True
+    has_success = True
 
-    def checked(self) -> dict[str, Any]:
+    def parse_task(self) -> dict[str, Any]:
         check_choice(self.task["backend"], BACKENDS, "backend")
-        return super().checked()
+        return super().parse_task()
 
-    def named(self, env: str) -> str:
-        return world_named(env)
+    def canonical_name(self, env: str) -> str:
+        return canonical_name(env)
 
     def check_transfer(self, trained: str, tested: str) -> None:
         check_transfer(trained, tested)
 
     @property
     def actions(self) -> Actions:
-        return MOVES
+        return GRID_ACTIONS
 
     @property
-    def numbers(self) -> int:
-        return Encoder.numbers
+    def observation_size(self) -> int:
+        return GridEncoder.observation_size
 
     def encoder(self, features: int) -> nn.Module:
-        return Encoder(features)
+        return GridEncoder(features)
 
-    def open(self, env: str, envs: int, seed: int = 0, held_out: bool = False) -> Worlds:
-        return minigrid.open_worlds(env, envs, seed, held_out, self.task["backend"])
+    def make_vec_env(self, env: str, num_envs: int, seed: int = 0, held_out: bool = False) -> VectorEnv:
+        return minigrid.make_vec_env(env, num_envs, seed, held_out, self.task["backend"])
 
-    def stage(self, env: str, seed: int, drawn: bool, tile: int) -> Stage:
-        return grid_stage(self.named(env), seed, tile)
+    def viewer(self, env: str, seed: int, pictures: bool, tile: int) -> Viewer:
+        return grid_viewer(self.canonical_name(env), seed, tile)
 
 
 class Gym(Family):
@@ -125,19 +125,19 @@ class Gym(Family):
     name = "gym"
     options: ClassVar[tuple[str, ...]] = ("time_limit", "encoder")
 
-    def checked(self) -> dict[str, Any]:
+    def parse_task(self) -> dict[str, Any]:
         if "time_limit" in self.task:
             check_int(1, time_limit=self.task["time_limit"])
-        task = super().checked()
+        task = super().parse_task()
         if "encoder" in task:
             by_name(task["encoder"], "encoder")
         return task
 
-    def named(self, env: str) -> str:
-        return names.world_id(env)
+    def canonical_name(self, env: str) -> str:
+        return names.env_id(env)
 
     def check_transfer(self, trained: str, tested: str) -> None:
-        first, other = self._kind(trained), self._kind(tested)
+        first, other = self._spec_of(trained), self._spec_of(tested)
         for what, here, there in zip(("observations", "actions"), first.spaces, other.spaces, strict=True):
             if here != there:
                 raise ConfigError(
@@ -145,36 +145,37 @@ class Gym(Family):
                 )
 
     @cached_property
-    def kind(self) -> EnvSpec:
+    def spec(self) -> EnvSpec:
         """Spec of the training environment."""
-        return self._kind(self.task["env"])
+        return self._spec_of(self.task["env"])
 
     @property
     def actions(self) -> Actions:
-        return self.kind.actions
+        return self.spec.actions
 
     @property
-    def numbers(self) -> int:
-        return self.kind.observed.numbers
+    def observation_size(self) -> int:
+        return self.spec.observations.size
 
     def encoder(self, features: int) -> nn.Module:
         if "encoder" in self.task:
-            return OwnEncoder(self.task["encoder"], self.kind.observed, features)
-        return SpaceEncoder(self.kind.observed, features)
+            return OwnEncoder(self.task["encoder"], self.spec.observations, features)
+        return SpaceEncoder(self.spec.observations, features)
 
-    def open(self, env: str, envs: int, seed: int = 0, held_out: bool = False) -> Worlds:
-        env = self.named(env)
-        return GymWorlds(self.kind if env == self.task["env"] else self._kind(env), envs, seed, held_out)
+    def make_vec_env(self, env: str, num_envs: int, seed: int = 0, held_out: bool = False) -> VectorEnv:
+        env = self.canonical_name(env)
+        spec = self.spec if env == self.task["env"] else self._spec_of(env)
+        return GymVectorEnv(spec, num_envs, seed, held_out)
 
-    def stage(self, env: str, seed: int, drawn: bool, tile: int) -> Stage:
-        return gym_stage(self.named(env), seed, drawn, self.maker)
+    def viewer(self, env: str, seed: int, pictures: bool, tile: int) -> Viewer:
+        return gym_viewer(self.canonical_name(env), seed, pictures, self.constructor)
 
-    def _kind(self, env: str) -> EnvSpec:
-        return EnvSpec(env, self.maker(env))
+    def _spec_of(self, env: str) -> EnvSpec:
+        return EnvSpec(env, self.constructor(env))
 
-    def maker(self, env: str, **options: Any) -> Callable[[], Any]:
+    def constructor(self, env: str, **options: Any) -> Callable[[], Any]:
         """Return a function that makes one environment; `options` are those of gymnasium's `make`."""
-        return names.maker_of(env, self.task.get("time_limit"), **options)
+        return names.env_constructor(env, self.task.get("time_limit"), **options)
 
 
 class PopGym(Gym):
@@ -182,13 +183,13 @@ class PopGym(Gym):
 
     name = "popgym"
     options = ("encoder",)
-    best_mean = True
+    reports_mmer = True
 
-    def named(self, env: str) -> str:
-        return popgym.world_named(env)
+    def canonical_name(self, env: str) -> str:
+        return popgym.canonical_name(env)
 
-    def maker(self, env: str, **options: Any) -> Callable[[], Any]:
-        return lambda: popgym.make_world(env, **options)
+    def constructor(self, env: str, **options: Any) -> Callable[[], Any]:
+        return lambda: popgym.make_env(env, **options)
 
 
 FAMILIES: dict[str, type[Family]] = {family.name: family for family in (MiniGrid, Gym, PopGym)}
@@ -196,4 +197,4 @@ FAMILIES: dict[str, type[Family]] = {family.name: family for family in (MiniGrid
 
 def family_of(task: dict[str, Any]) -> Family:
     """Return the family of a description's task."""
-    return FAMILIES[check_choice(task["name"], FAMILIES, "family of worlds")](task)
+    return FAMILIES[check_choice(task["name"], FAMILIES, "family of environments")](task)

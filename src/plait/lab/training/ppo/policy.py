@@ -17,25 +17,32 @@ from plait.lab.runs.kinds import kind_of
 from plait.lab.runs.reading import find_run, read_run
 from plait.lab.runs.spec import RunSpec
 from plait.lab.training.factories import FactoryModel
-from plait.lab.training.ppo.encoders import Distinct, OwnEncoder, distinct
+from plait.lab.training.ppo.encoders import OwnEncoder, UniqueObservations, unique_observations
 from plait.lab.training.ppo.families import Family, family_of
-from plait.lab.training.recipe import Settings
+from plait.lab.training.recipe import PPOConfig
 from plait.lab.training.spec import ModelSpec
 from plait.models import MODELS, Layer, Recurrent, State
 from plait.models.options import check_model
 from plait.ops.slots import MemoryState
 
 __all__ = [
-    "FORMAT", "POLICIES", "Policy", "PolicySpec", "build_policy", "describe_policy", "load_policy",
-    "parse_policy", "policy_spec",
-]  # fmt: skip
+    "FORMAT",
+    "POLICIES",
+    "Policy",
+    "PolicySpec",
+    "build_policy",
+    "describe_policy",
+    "load_policy",
+    "parse_policy",
+    "policy_spec",
+]
 
-FORMAT = "plait policy 1"
+FORMAT = "plait policy 2"
 POLICIES = ("none", *MODELS)
 # As published: RelLSTM attends to its last five states and five relevant ones.
-_SCREENED = {"window": 5, "capacity": 5}
-_FEATURES = 64
-_FIRST_SPREAD = -0.5  # initial log standard deviation of an action between −1 and 1
+_PUBLISHED_MEMORY = {"window": 5, "capacity": 5}
+_HIDDEN_SIZE = 64
+_INITIAL_LOG_STD = -0.5  # of an action between −1 and 1
 
 
 class Policy(nn.Module):
@@ -51,7 +58,7 @@ class Policy(nn.Module):
         recurrent: any of the library's layers over `encoder.features` inputs; None for a policy without
             memory, whose h_t is a feed-forward layer.
         features: size of the encoder's output, for a policy without memory.
-        family: family of environments; grid worlds if left out.
+        family: family of environments; by default grid worlds.
     """
 
     def __init__(self, recurrent: Recurrent | None, features: int = 64, family: Family | None = None) -> None:
@@ -62,13 +69,16 @@ class Policy(nn.Module):
         hidden = features if recurrent is None else recurrent.hidden_size
         check_weights(2 * hidden**2 + (128 + 64) * features)
         self.encoder = self.family.encoder(features)
-        self.seen: int = features + self.family.numbers  # values per step that an update keeps in memory
+        # Values per step that an update keeps in memory.
+        self.values_per_step: int = features + self.family.observation_size
         self.recurrent = recurrent
-        self.present = nn.Sequential(nn.Linear(features, hidden), nn.Tanh()) if recurrent is None else None
-        self.actor = _head(hidden, self.actions.outputs, 0.01)
+        self.feed_forward = (
+            nn.Sequential(nn.Linear(features, hidden), nn.Tanh()) if recurrent is None else None
+        )
+        self.actor = _head(hidden, self.actions.num_outputs, 0.01)
         self.critic = _head(hidden, 1, 1.0)
-        free = self.actions.free
-        self.spread = nn.Parameter(torch.full((free,), _FIRST_SPREAD)) if free else None
+        count = self.actions.num_log_stds
+        self.log_std = nn.Parameter(torch.full((count,), _INITIAL_LOG_STD)) if count else None
 
     def forward(
         self, observation: Any, state: Any = None, *, reset: Tensor | None = None, **options: Any
@@ -77,32 +87,33 @@ class Policy(nn.Module):
 
         `reset` (T, B) bool clears a row's state before that step; with `need_trace` the traces come last.
         """
-        steps, worlds = observation[0].shape[:2]
+        steps, envs = observation[0].shape[:2]
         flat = observation.map(lambda part: part.flatten(0, 1))
-        seen = flat.encoded(self.encoder) if isinstance(flat, Distinct) else self.encoder(flat)
-        seen = seen.unflatten(0, (steps, worlds))
+        is_unique = isinstance(flat, UniqueObservations)
+        encoded = flat.encode(self.encoder) if is_unique else self.encoder(flat)
+        encoded = encoded.unflatten(0, (steps, envs))
         if self.recurrent is None:
-            assert self.present is not None
-            hidden, rest = self.present(seen), [None]
+            assert self.feed_forward is not None
+            hidden, rest = self.feed_forward(encoded), [None]
         else:
-            hidden, *rest = self.recurrent(seen, state, reset=reset, **options)
+            hidden, *rest = self.recurrent(encoded, state, reset=reset, **options)
         logits = self.actor(hidden)
-        if self.spread is not None:
-            logits = torch.cat([logits, self.spread.expand_as(logits)], -1)
+        if self.log_std is not None:
+            logits = torch.cat([logits, self.log_std.expand_as(logits)], -1)
         return logits, self.critic(hidden).squeeze(-1), *rest
 
-    def prepared(self, observation: Any, device: torch.device) -> Any:
+    def prepare(self, observation: Any, device: torch.device) -> Any:
         """Return an observation (T, B, …) prepared for the several passes of an update.
 
         Repeated observations are merged, except for a user's encoder, which may mix those of a batch.
         """
         if isinstance(self.encoder, OwnEncoder):
             return observation.map(lambda part: part.to(device))
-        unique = distinct(observation, device)
-        prepare = getattr(self.encoder, "prepared", None)
-        return unique if prepare is None else Distinct(unique.place, prepare(unique.rows))
+        unique = unique_observations(observation, device)
+        prepare = getattr(self.encoder, "prepare", None)
+        return unique if prepare is None else UniqueObservations(unique.index, prepare(unique.rows))
 
-    def carried(self, state: Any) -> Any:
+    def detach_state(self, state: Any) -> Any:
         """Return the state after a rollout, detached and without empty slots of a growing memory.
 
         A full memory gains a slot per step; slots that a reset emptied in every row come first and would
@@ -112,7 +123,7 @@ class Policy(nn.Module):
             return None
         layers = cast(Iterable[Layer], self.recurrent.layers)
         memories = [
-            memory if layer.initial_width else _trimmed(memory)
+            memory if layer.initial_width else _without_empty_slots(memory)
             for layer, memory in zip(layers, state.memory, strict=True)
         ]
         return state.replace(memory=tuple(memories)).detach()
@@ -126,11 +137,12 @@ def _head(features: int, outputs: int, gain: float) -> nn.Sequential:
     return head
 
 
-def _trimmed(memory: MemoryState) -> MemoryState:
+def _without_empty_slots(memory: MemoryState) -> MemoryState:
+    """Return a memory without its first slots that are empty in every row."""
     occupied = (memory.born >= 0).any(0)
-    empty = int(occupied.long().argmax()) if bool(occupied.any()) else len(occupied)
+    first = int(occupied.long().argmax()) if bool(occupied.any()) else len(occupied)
     slots, relevance, born, age = memory
-    return MemoryState(slots[:, empty:], relevance[:, empty:], born[:, empty:], age)
+    return MemoryState(slots[:, first:], relevance[:, first:], born[:, first:], age)
 
 
 @dataclass(frozen=True)
@@ -140,32 +152,32 @@ class PolicySpec(RunSpec):
     Args:
         family: the family of environments, with the names of the training and the test environment.
         model: the memory; the name none stands for a policy without one.
-        settings: the hyperparameters of PPO, the seed among them.
+        ppo: the hyperparameters, including the seed.
     """
 
     family: Family
     model: ModelSpec | FactoryModel
-    settings: Settings
+    ppo: PPOConfig
 
     @property
     def format(self) -> str:
         return FORMAT
 
     def parts(self) -> dict[str, dict[str, Any]]:
-        return {"task": self.family.task, "model": self.model.to_json(), "recipe": self.settings.values()}
+        return {"task": self.family.task, "model": self.model.to_json(), "recipe": self.ppo.values()}
 
 
 def policy_spec(
     env: str | Callable[..., Any],
     model: str = "rellstm",
-    settings: Settings | None = None,
+    ppo: PPOConfig | None = None,
     *,
     family: str | None = None,
     test_env: str | Callable[..., Any] | None = None,
     backend: str | None = None,
     time_limit: int | None = None,
     encoder: str | Callable[..., Any] | None = None,
-    hidden_size: int = _FEATURES,
+    hidden_size: int = _HIDDEN_SIZE,
     **options: Any,
 ) -> PolicySpec:
     """Return the description of a policy's run; further options are those of the model's builder.
@@ -173,12 +185,16 @@ def policy_spec(
     Args:
         env: the environment: a name of the family, or, with the family gym, a function that makes one. If
             the function can be imported, the run can be resumed anywhere, else by passing it again.
-        family: minigrid, gym or popgym; left out, gym for a function and minigrid for a name.
+        model: the policy's memory: the name of a model, a function `module:name`, or none.
+        ppo: hyperparameters of PPO, including the seed.
+        family: minigrid, gym or popgym; by default gym for a function and minigrid for a name.
         test_env: an environment to test the policy in, once, at the end.
-        backend: minigrid: minigrid (Farama's, if left out), or envpool.
-        time_limit: gym: steps after which an episode is truncated, instead of the environment's own limit.
-        encoder: gym, popgym: a function (space, features), or its name `module:function`, that returns a
-            module which encodes observations, instead of the one chosen by the space.
+        backend: for minigrid: minigrid (Farama's, the default), or envpool.
+        time_limit: for gym: steps after which an episode is truncated, instead of the environment's own
+            limit.
+        encoder: for gym and popgym: a function (space, features), or its name `module:function`, that returns
+            a module which encodes observations, instead of the one chosen by the space.
+        hidden_size: features of the encoder and of the model.
 
     >>> policy_spec("DoorKey-5x5", "relgru").model.options
     {'hidden_size': 64, 'window': 5, 'capacity': 5}
@@ -187,32 +203,32 @@ def policy_spec(
     """
     if not is_own_name(name_of(model)):
         check_choice(model, POLICIES, "model")
-    published = _SCREENED if model.startswith("rel") else {}
+    published = _PUBLISHED_MEMORY if model.startswith("rel") else {}
     changes = {name: value for name, value in options.items() if value is not None}
     family = family or ("gym" if callable(env) else "minigrid")
     backend = backend or ("minigrid" if family == "minigrid" else None)
     extras = {"backend": backend, "time_limit": time_limit, "encoder": encoder and name_of(encoder)}
     task: dict[str, Any] = {"name": family, "env": name_of(env), "test_env": test_env and name_of(test_env)}
     task |= {name: value for name, value in extras.items() if value is not None}
-    if _learns(changes):
+    if _has_learned_relevance(changes):
         changes.setdefault("noise", 0.0)
     parts = {"name": model, "hidden_size": hidden_size, **published, **changes}
-    return parse_policy({"task": task, "model": parts, "recipe": (settings or Settings()).values()})
+    return parse_policy({"task": task, "model": parts, "recipe": (ppo or PPOConfig()).values()})
 
 
 def describe_policy(
-    env: str | Callable[..., Any], model: str = "rellstm", settings: Settings | None = None, **options: Any
+    env: str | Callable[..., Any], model: str = "rellstm", ppo: PPOConfig | None = None, **options: Any
 ) -> dict[str, Any]:
     """Return the description of a policy's run as plain data, from the arguments of `policy_spec`.
 
     >>> describe_policy("DoorKey-5x5", "relgru")["model"]
     {'name': 'relgru', 'hidden_size': 64, 'window': 5, 'capacity': 5}
     """
-    return policy_spec(env, model, settings, **options).to_json()
+    return policy_spec(env, model, ppo, **options).to_json()
 
 
-def _learns(model: Mapping[str, Any]) -> bool:
-    """Return whether the relevance is learned, which is the default of a Transformer's memory."""
+def _has_learned_relevance(model: Mapping[str, Any]) -> bool:
+    """Return whether the memory's relevance is learned, which is the default of a Transformer's."""
     default = "learned" if model.get("memory") == "relevancy" else None
     return bool(model.get("relevance", default) == "learned")
 
@@ -227,10 +243,10 @@ def parse_policy(values: PolicySpec | dict[str, Any]) -> PolicySpec:
     name = values.get("format", FORMAT)
     if name != FORMAT:
         raise ConfigError(f"format: expected {FORMAT!r}, got {name!r}; it was not written by this version")
-    family, model = family_of(family_of(values["task"]).checked()), dict(values["model"])
-    settings = Settings().changed(**values["recipe"]).check()
+    family, model = family_of(family_of(values["task"]).parse_task()), dict(values["model"])
+    ppo = PPOConfig().changed(**values["recipe"]).check()
     if is_own_name(model["name"]):
-        return PolicySpec(family, FactoryModel.parse(model), settings)
+        return PolicySpec(family, FactoryModel.parse(model), ppo)
     if check_choice(model["name"], POLICIES, "model") == "none":
         for option in model:
             check_choice(option, ("name", "hidden_size"), "option of none")
@@ -240,24 +256,24 @@ def parse_policy(values: PolicySpec | dict[str, Any]) -> PolicySpec:
         if model.get("bidirectional"):
             raise ConfigError("bidirectional: expected False for a policy, which acts step by step, got True")
         # An update that replays a rollout must keep the same states, or its probability ratios are not 1.
-        if _learns(model) and model.get("noise") != 0:
+        if _has_learned_relevance(model) and model.get("noise") != 0:
             raise ConfigError(
-                f"noise: expected 0 for a policy, whose actions are drawn, got {model.get('noise')}"
+                f"noise: expected 0 for a policy, whose actions are sampled, got {model.get('noise')}"
             )
-    return PolicySpec(family, ModelSpec(model.pop("name"), model), settings)
+    return PolicySpec(family, ModelSpec(model.pop("name"), model), ppo)
 
 
 def build_policy(description: PolicySpec | dict[str, Any], layer_backend: str = "auto") -> Policy:
-    """Build the policy before its first update; weights are drawn from the seed of the settings.
+    """Build the policy as it is before its first update; weights are drawn from the seed of the spec.
 
     >>> policy = build_policy(policy_spec("DoorKey-5x5", "none", hidden_size=16))
     >>> policy.actor[-1].weight.shape
     torch.Size([7, 16])
     """
     spec = parse_policy(description)
-    hidden = spec.model.options.get("hidden_size", _FEATURES)
+    hidden = spec.model.options.get("hidden_size", _HIDDEN_SIZE)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(spec.settings.seed)
+        torch.manual_seed(spec.ppo.seed)
         recurrent = None if spec.model.name == "none" else spec.model.build(hidden, layer_backend)
         if not isinstance(recurrent, Recurrent | None):
             raise ConfigError(

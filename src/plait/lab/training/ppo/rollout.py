@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from plait.errors import DivergedError, WorldError
+from plait.errors import DivergedError, EnvError
 from plait.lab.own_code import name_of
-from plait.lab.tasks.worlds.base import Moment, Snapshot, Worlds
+from plait.lab.tasks.environments.base import Snapshot, TimeStep, VectorEnv
 from plait.lab.training.learner import generator_for
 from plait.lab.training.ppo.families import family_of
 from plait.lab.training.ppo.policy import Policy
 from plait.lab.training.stop import CutShort, Stop
 
-__all__ = ["Collector", "CollectorState", "Episode", "Rollout", "advantages", "evaluate_policy"]
+__all__ = ["Collector", "CollectorState", "Episode", "Rollout", "compute_advantages", "evaluate_policy"]
 
-_STRETCH = 64  # steps whose noise is drawn in one call
-_LONGEST = 100_000  # steps after which an episode counts as endless
+_NOISE_STEPS = 64  # steps whose noise is drawn in one call
+_MAX_EPISODE = 100_000  # steps after which an evaluated episode counts as endless
 
 
 class Episode(NamedTuple):
@@ -31,53 +31,53 @@ class Episode(NamedTuple):
 class Rollout(NamedTuple):
     """T steps of B environments.
 
-    `observation` (T, B, …); `begins` (T, B) bool, where the policy's state was cleared; `counted` (T, B)
-    bool, False where the episode had ended and the action was ignored; `actions` (T, B, …); `logits`
-    (T, B, outputs); `old`, `values`, `rewards` (T, B) float: log-probabilities of the actions, the critic's
-    values, the rewards; `terminated`, `ended` (T, B) bool; `state` before the first step; `last_values` (B,)
-    of the observation after the last step; `episodes` that ended.
+    `observation` and `actions` (T, B, …); `logits` (T, B, outputs). (T, B) bool: `episode_starts`, where the
+    policy's state was cleared; `valid`, False where the episode had ended and the action was ignored;
+    `terminated` and `done`. (T, B) float: `log_probs` of the actions, the critic's `values`, `rewards`.
+    `state` is the policy's before the first step, `last_values` (B,) is the value of the observation after
+    the last one; `episodes` are those that ended.
     """
 
     observation: Any
-    begins: Tensor
-    counted: Tensor
+    episode_starts: Tensor
+    valid: Tensor
     actions: Tensor
     logits: Tensor
-    old: Tensor
+    log_probs: Tensor
     values: Tensor
     rewards: Tensor
     terminated: Tensor
-    ended: Tensor
+    done: Tensor
     state: Any
     last_values: Tensor
     episodes: list[Episode]
 
 
 class CollectorState(NamedTuple):
-    """State of a collector; `gained` and `lasted` (B,) are return and length of the unfinished episodes."""
+    """State of a collector, with return and length (B,) of the unfinished episodes."""
 
-    worlds: Snapshot
-    moment: Moment
+    env: Snapshot
+    timestep: TimeStep
     state: Any
-    gained: Tensor
-    lasted: Tensor
+    returns: Tensor
+    lengths: Tensor
 
 
 class Collector:
-    """Environments with the policy's state in them: last observation, recurrent state, rewards so far."""
+    """Vectorised environment with a policy acting in it: time step, recurrent state, returns so far."""
 
-    def __init__(self, worlds: Worlds, device: torch.device) -> None:
-        self.worlds, self.device = worlds, device
-        self.moment = worlds.reset()
+    def __init__(self, env: VectorEnv, device: torch.device) -> None:
+        self.env, self.device = env, device
+        self.timestep = env.reset()
         self.state: Any = None
-        self.gained = torch.zeros(worlds.envs, dtype=torch.float64)
-        self.lasted = torch.zeros(worlds.envs, dtype=torch.int64)
+        self.returns = torch.zeros(env.num_envs, dtype=torch.float64)
+        self.lengths = torch.zeros(env.num_envs, dtype=torch.int64)
         self._aborted_from: CollectorState | None = None
 
     def checkpoint_state(self) -> CollectorState:
         """Return the checkpoint state; after an aborted rollout, the state at its start."""
         return self._aborted_from or CollectorState(
-            self.worlds.snapshot(), self.moment, self.state, self.gained.clone(), self.lasted.clone()
+            self.env.snapshot(), self.timestep, self.state, self.returns.clone(), self.lengths.clone()
         )
 
     @torch.no_grad()
@@ -89,165 +89,173 @@ class Collector:
         Args:
             stop: once it is overdue, the rollout is aborted with `CutShort`.
         """
-        do = policy.actions
-        noise = do.noise((steps, self.worlds.envs), generator)
-        first, begin, episodes = self.checkpoint_state(), self.state, []
-        played: list[tuple[Tensor, ...]] = []
+        noise = policy.actions.noise((steps, self.env.num_envs), generator)
+        start, initial_state, episodes = self.checkpoint_state(), self.state, []
+        rows: list[tuple[Tensor, ...]] = []
         for step in range(steps):
             if stop is not None and stop.overdue:
-                self._aborted_from = first
+                self._aborted_from = start
                 raise CutShort
-            before = self.moment
-            logits, values, self.state = self._act(policy)
-            actions = do.sample(logits, noise[step])
-            self.moment = self.worlds.step(actions)
-            after = self.moment
-            episodes += self._finished()
-            played.append(
-                (*before.observation, before.begins, ~before.ended, actions, logits, values, after.reward,
-                 after.terminated, after.ended)
-            )  # fmt: skip
-        last_values = self._act(policy)[1]
-        self.state = policy.carried(self.state)
-        columns = [torch.stack(column) for column in zip(*played, strict=True)]
-        observation = self.worlds.observed(columns[:-8])
-        begins, counted, actions, logits, values, rewards, terminated, ended = columns[-8:]
+            before = self.timestep
+            logits, values, self.state = self._forward(policy)
+            actions = policy.actions.sample(logits, noise[step])
+            after = self.timestep = self.env.step(actions)
+            episodes += self._count_step()
+            transition = (actions, logits, values, after.reward, after.terminated, after.done)
+            rows.append((*before.observation, before.episode_start, ~before.done, *transition))
+        last_values = self._forward(policy)[1]
+        self.state = policy.detach_state(self.state)
+        columns = [torch.stack(column) for column in zip(*rows, strict=True)]
+        episode_starts, valid, actions, logits, values, rewards, terminated, done = columns[-8:]
         rollout = Rollout(
-            observation, begins, counted, actions, logits, do.chosen(logits, actions)[0], values, rewards,
-            terminated, ended, begin, last_values, episodes,
-        )  # fmt: skip
-        _check(rollout)
+            observation=self.env.observation_from(columns[:-8]),
+            episode_starts=episode_starts,
+            valid=valid,
+            actions=actions,
+            logits=logits,
+            log_probs=policy.actions.evaluate(logits, actions)[0],
+            values=values,
+            rewards=rewards,
+            terminated=terminated,
+            done=done,
+            state=initial_state,
+            last_values=last_values,
+            episodes=episodes,
+        )
+        _check_finite(rollout)
         return rollout
 
-    def _act(self, policy: Policy) -> tuple[Tensor, Tensor, Any]:
+    def _forward(self, policy: Policy) -> tuple[Tensor, Tensor, Any]:
         """Return logits (B, actions), values (B,) on the CPU and the state after the current observation."""
-        observation = self.moment.observation.map(lambda part: part.unsqueeze(0).to(self.device))
-        reset = self.moment.begins.unsqueeze(0).to(self.device)
+        observation = self.timestep.observation.map(lambda part: part.unsqueeze(0).to(self.device))
+        reset = self.timestep.episode_start.unsqueeze(0).to(self.device)
         logits, values, state = policy(observation, self.state, reset=reset)
         return logits[0].float().cpu(), values[0].float().cpu(), state
 
-    def _finished(self) -> list[Episode]:
-        """Add up the rewards of the current step; return the episodes that ended with it."""
-        moment = self.moment
-        self.gained += moment.reward
-        self.lasted += (~moment.begins).long()
-        ended = moment.ended
+    def _count_step(self) -> list[Episode]:
+        """Add the current step to the open episodes; return those that ended with it."""
+        timestep = self.timestep
+        self.returns += timestep.reward
+        self.lengths += (~timestep.episode_start).long()
+        done = timestep.done
         episodes = [
             Episode(*pair)
-            for pair in zip(self.gained[ended].tolist(), self.lasted[ended].tolist(), strict=True)
+            for pair in zip(self.returns[done].tolist(), self.lengths[done].tolist(), strict=True)
         ]
-        self.gained[ended] = 0
-        self.lasted[ended] = 0
+        self.returns[done] = 0
+        self.lengths[done] = 0
         return episodes
 
 
-def advantages(
+def compute_advantages(
     rewards: Tensor,
     values: Tensor,
     last_values: Tensor,
     terminated: Tensor,
-    ended: Tensor,
-    discount: float,
-    decay: float,
+    done: Tensor,
+    gamma: float,
+    gae_lambda: float,
 ) -> Tensor:
-    """Return the generalised advantage estimates, (T, B).
+    """Return the generalised advantage estimates (GAE), (T, B).
 
-    δ_t = r_t + γ V_{t+1} [not terminated at t] − V_t,  A_t = δ_t + γ λ A_{t+1} [not ended at t].
+    δ_t = r_t + γ V_{t+1} [not terminated at t] − V_t,  A_t = δ_t + γ λ A_{t+1} [not done at t].
 
     A truncated episode did not terminate: V_{t+1}, the value of its last observation, replaces the rewards
-    that would have followed. The step that begins the next episode is no transition; its A is meaningless and
-    does not reach earlier steps, because the step before it ended. The caller must leave it out.
+    that would have followed. The step that starts the next episode is no transition; its A is meaningless and
+    does not reach earlier steps, because the step before it is done. The caller must leave it out.
 
     Args:
         rewards, values: (T, B) r_t and V_t.
         last_values: (B,) V_T, of the observation after the last step.
-        terminated, ended: (T, B) bool, whether step t ended its episode by the rules, and at all.
+        terminated, done: (T, B) bool: step t ended its episode by the rules, or for any reason.
 
     >>> rewards, values = torch.tensor([[0.0], [1.0]]), torch.tensor([[0.5], [0.5]])
     >>> no = torch.zeros(2, 1, dtype=torch.bool)
-    >>> advantages(rewards, values, torch.tensor([2.0]), no, no, discount=0.5, decay=0.5).flatten().tolist()
+    >>> compute_advantages(rewards, values, torch.tensor([2.0]), no, no, 0.5, 0.5).flatten().tolist()
     [0.125, 1.5]
     """
-    following = torch.cat([values[1:], last_values[None]])
-    delta = rewards + discount * following.masked_fill(terminated, 0) - values
-    kept = (~ended).to(delta.dtype) * (discount * decay)
+    next_values = torch.cat([values[1:], last_values[None]])
+    delta = rewards + gamma * next_values.masked_fill(terminated, 0) - values
+    decay = (~done).to(delta.dtype) * (gamma * gae_lambda)
     result = torch.empty_like(delta)
     running = torch.zeros_like(last_values)
     for step in reversed(range(len(delta))):
-        running = delta[step] + kept[step] * running
+        running = delta[step] + decay[step] * running
         result[step] = running
     return result
 
 
-def _check(rollout: Rollout) -> None:
+def _check_finite(rollout: Rollout) -> None:
     for name, tensor in (("logits", rollout.logits), ("values", rollout.values)):
         wrong = ~torch.isfinite(tensor).flatten(2).all(-1) if tensor.dim() > 2 else ~torch.isfinite(tensor)
         if bool(wrong.any()):
-            step, world = wrong.nonzero()[0].tolist()
+            step, env = wrong.nonzero()[0].tolist()
             raise DivergedError(
-                f"the policy's {name} are not finite from step {step + 1} of the rollout on, in world "
-                f"{world + 1}"
+                f"the policy's {name} are not finite from step {step + 1} of the rollout on, in environment "
+                f"{env + 1}"
             )
 
 
 @torch.no_grad()
 def evaluate_policy(
     policy: Policy,
-    world: str,
+    env_name: str,
     episodes: int = 64,
     seed: int = 0,
     backend: str | None = None,
     greedy: bool = False,
 ) -> dict[str, float]:
-    """Return the mean return (`score`) and mean steps (`length`) of held-out episodes.
+    """Return the mean return (`score`) and mean length (`length`) of held-out episodes.
 
     In grid worlds `success` is the share of episodes with a positive return. Every environment plays one
     episode, so that short episodes do not count more often than long ones.
 
     Args:
-        world: an environment of the policy's family.
-        seed: decides the episodes and the draws; the same at every evaluation.
-        backend: of grid worlds; left out, the policy's own.
+        env_name: an environment of the policy's family.
+        episodes: number of episodes, each in an environment of its own.
+        seed: decides the episodes and the sampled actions, which are the same at every evaluation.
+        backend: backend of a grid world; by default that of the policy's training.
         greedy: take the most likely action instead of sampling.
     """
     family = policy.family if backend is None else family_of({**policy.family.task, "backend": backend})
-    worlds = family.open(name_of(world), episodes, seed, held_out=True)
+    env = family.make_vec_env(name_of(env_name), episodes, seed, held_out=True)
     was_training = policy.training
     policy.eval()
     try:
-        gained, lasted = _first_episodes(policy, worlds, generator_for(seed, "held-out", 0, "cpu"), greedy)
+        returns, lengths = _first_episodes(policy, env, generator_for(seed, "held-out", 0, "cpu"), greedy)
     finally:
-        worlds.close()
+        env.close()
         policy.train(was_training)
-    success = {"success": (gained > 0).double().mean().item()} if family.succeeds else {}
-    return {"score": gained.mean().item(), **success, "length": lasted.double().mean().item()}
+    success = {"success": (returns > 0).double().mean().item()} if family.has_success else {}
+    return {"score": returns.mean().item(), **success, "length": lengths.double().mean().item()}
 
 
 def _first_episodes(
-    policy: Policy, worlds: Worlds, draw: torch.Generator, greedy: bool
+    policy: Policy, env: VectorEnv, generator: torch.Generator, greedy: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the return and the length of every environment's first episode."""
-    device, do = next(policy.parameters()).device, policy.actions
-    moment, state = worlds.reset(), None
-    gained = torch.zeros(worlds.envs, dtype=torch.float64)
-    lasted = torch.zeros(worlds.envs, dtype=torch.int64)
-    playing = torch.ones(worlds.envs, dtype=torch.bool)
-    while bool(playing.any()):
-        noise = do.noise((_STRETCH, worlds.envs), draw)
-        for step in range(_STRETCH):
-            observation = moment.observation.map(lambda part: part.unsqueeze(0).to(device))
-            logits, _, state = policy(observation, state, reset=moment.begins.unsqueeze(0).to(device))
+    device, actions = next(policy.parameters()).device, policy.actions
+    timestep, state = env.reset(), None
+    returns = torch.zeros(env.num_envs, dtype=torch.float64)
+    lengths = torch.zeros(env.num_envs, dtype=torch.int64)
+    running = torch.ones(env.num_envs, dtype=torch.bool)
+    while bool(running.any()):
+        noise = actions.noise((_NOISE_STEPS, env.num_envs), generator)
+        for step in range(_NOISE_STEPS):
+            observation = timestep.observation.map(lambda part: part.unsqueeze(0).to(device))
+            reset = timestep.episode_start.unsqueeze(0).to(device)
+            logits, _, state = policy(observation, state, reset=reset)
             outputs = logits[0].float().cpu()
-            moment = worlds.step(do.likeliest(outputs) if greedy else do.sample(outputs, noise[step]))
-            gained += moment.reward * playing
-            lasted += playing
-            playing &= ~moment.ended
-            if not bool(playing.any()):
+            timestep = env.step(actions.mode(outputs) if greedy else actions.sample(outputs, noise[step]))
+            returns += timestep.reward * running
+            lengths += running
+            running &= ~timestep.done
+            if not bool(running.any()):
                 break
-        state = policy.carried(state)
-        if int(lasted.max()) > _LONGEST:
-            raise WorldError(
-                f"{worlds.name}: an episode has not ended after {_LONGEST:,} steps; give it a limit "
+        state = policy.detach_state(state)
+        if int(lengths.max()) > _MAX_EPISODE:
+            raise EnvError(
+                f"{env.name}: an episode has not ended after {_MAX_EPISODE:,} steps; give it a limit "
                 "(--time-limit)"
             )
-    return gained, lasted
+    return returns, lengths

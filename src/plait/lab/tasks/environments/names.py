@@ -10,36 +10,35 @@ from typing import Any
 from plait.errors import UnknownNameError, require
 from plait.lab.own_code import by_name, check_trusted, import_module, is_passed
 
-__all__ = ["maker_of", "world_id"]
+__all__ = ["env_constructor", "env_id"]
 
 # Prefixes of ids, and the package that registers them when it is imported.
 _REGISTERS = {"popgym-": "popgym", "MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
 
 
-def world_id(name: str) -> str:
+def env_id(name: str) -> str:
     """Return the full id of an environment: `CartPole` is `CartPole-v1`; refuse an unregistered one."""
     gymnasium = require("gymnasium", "rl")
     module, colon, rest = name.rpartition(":")
     if colon:
         check_trusted(name)
         if is_passed(name) or rest not in _registered(gymnasium, module):
-            by_name(name, "world")
+            by_name(name, "environment")
         return name
     for prefix, package in _REGISTERS.items():
         if name.startswith(prefix):
             require(package, "rl")
     if name in gymnasium.registry:
         return name
-    versions: list[str] = [
-        known for known in gymnasium.registry if re.fullmatch(re.escape(name) + r"-v\d+", known)
-    ]
+    versioned = re.compile(re.escape(name) + r"-v\d+")
+    versions: list[str] = [other for other in gymnasium.registry if versioned.fullmatch(other)]
     if versions:
-        return max(versions, key=lambda known: int(known.rpartition("-v")[2]))
+        return max(versions, key=lambda other: int(other.rpartition("-v")[2]))
     raise UnknownNameError(_unknown(name, list(gymnasium.registry)))
 
 
-def maker_of(name: str, time_limit: int | None = None, **options: Any) -> Callable[[], Any]:
-    """Return a function that makes an environment of this name.
+def env_constructor(name: str, time_limit: int | None = None, **options: Any) -> Callable[[], Any]:
+    """Return a function that makes one environment of this name.
 
     Args:
         time_limit: steps after which an episode is truncated, instead of the environment's own limit.
@@ -50,7 +49,7 @@ def maker_of(name: str, time_limit: int | None = None, **options: Any) -> Callab
     if colon:
         check_trusted(name)
     if colon and (is_passed(name) or rest not in _registered(gymnasium, module)):
-        function = by_name(name, "world")
+        function = by_name(name, "environment")
         if time_limit is None:
             return lambda: function(**options)
         return lambda: gymnasium.wrappers.TimeLimit(function(**options), time_limit)
@@ -63,23 +62,23 @@ def maker_of(name: str, time_limit: int | None = None, **options: Any) -> Callab
 def _registered(gymnasium: Any, module: str) -> Any:
     """Return gymnasium's registry after importing a module."""
     if module != "__main__":
-        import_module(module, "world")
+        import_module(module, "environment")
     return gymnasium.registry
 
 
-def _unknown(name: str, known: list[str]) -> str:
+def _unknown(name: str, registered: list[str]) -> str:
     """Return the error text of an unknown name, with similar names."""
-    from plait.lab.tasks.minigrid.names import WORLDS
-    from plait.lab.tasks.worlds.popgym import WORLDS as POPGYM
+    from plait.lab.tasks.environments.popgym import ENVIRONMENTS as POPGYM
+    from plait.lab.tasks.minigrid.names import ENVIRONMENTS as MINIGRID
 
-    for command, names in (("minigrid", WORLDS), ("popgym", POPGYM)):
+    for command, names in (("minigrid", MINIGRID), ("popgym", POPGYM)):
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.9)
         if near:
-            return f"unknown world {name!r}: did you mean plait train {command} --env {near[0]}?"
-    folded = {known_name.lower(): known_name for known_name in known}
+            return f"unknown environment {name!r}: did you mean plait train {command} --env {near[0]}?"
+    folded = {registered_name.lower(): registered_name for registered_name in registered}
     close = [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
     return (
-        f"unknown world {name!r}: {hint}({len(known)} are registered here; one of a package of yours: "
-        "--env PACKAGE:ID)"
+        f"unknown environment {name!r}: {hint}({len(registered)} are registered here; for one of your own "
+        "package: --env PACKAGE:ID)"
     )

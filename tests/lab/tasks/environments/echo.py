@@ -1,5 +1,8 @@
-"""Worlds of any spaces, whose every number follows from the seed and from what was done. They are made by
-name, as in a description: `tests.lab.tasks.worlds.echo:box__several`, or `…:box__several__raise`."""
+"""Environments of any spaces that are a function of the seed and the actions.
+
+They are made by name, as in a description: `tests.lab.tasks.environments.echo:box__several`, or, with a
+fault, `…:box__several__raise`.
+"""
 
 import gymnasium
 import numpy as np
@@ -16,7 +19,7 @@ OBSERVATIONS = {
         card=spaces.Discrete(4), place=spaces.Tuple((spaces.Box(-1, 1, (2,)), spaces.MultiDiscrete([2, 2])))
     ),
     "tuple": lambda: spaces.Tuple((spaces.Discrete(3), spaces.Box(-2, 2, (1,)), spaces.Discrete(2))),
-    "text": lambda: spaces.Dict(card=spaces.Discrete(4), told=spaces.Text(5)),
+    "text": lambda: spaces.Dict(card=spaces.Discrete(4), note=spaces.Text(5)),
 }
 ACTIONS = {
     "discrete": lambda: spaces.Discrete(4, start=1),
@@ -28,37 +31,46 @@ ACTIONS = {
 
 
 class Echo(gymnasium.Env):
-    """Shows samples of its space, rewards by chance and by what is done; ends by chance, or by time after
-    eight steps. `fault` is what goes wrong at the fifth step of an episode."""
+    """Environment whose observations are samples of its space.
+
+    Rewards are random plus a function of the action; an episode ends at random, or by its time limit of eight
+    steps. `fault` names the failure at the fifth step of an episode.
+    """
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
     def __init__(self, observation_space, action_space, fault="", render_mode=None):
         self.observation_space, self.action_space, self.fault = observation_space, action_space, fault
         self.render_mode = render_mode
-        self.made = np.random.default_rng()  # knows no seed
+        self.unseeded = np.random.default_rng()
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps = 0
-        return self._look(), {}
+        return self._observe(), {}
 
     def step(self, action):
         assert self.action_space.contains(action), f"{action!r} is not in {self.action_space}"
         self.steps += 1
         reward = float(self.np_random.normal()) + float(np.sum(action)) / 10
-        seen, wrong = self._look(), self.fault if self.steps == 5 else ""
-        if wrong == "raise":
+        observation, fault = self._observe(), self.fault if self.steps == 5 else ""
+        if fault == "raise":
             raise RuntimeError("the bridge\nfell")
-        if wrong == "reward":
+        if fault == "reward":
             reward = float("nan")
-        if wrong == "observation":
-            seen = np.full_like(seen, np.inf)
-        return seen, reward, bool(self.np_random.random() < 0.1), self.steps >= 8 and wrong != "endless", {}
+        if fault == "observation":
+            observation = np.full_like(observation, np.inf)
+        return (
+            observation,
+            reward,
+            bool(self.np_random.random() < 0.1),
+            self.steps >= 8 and fault != "endless",
+            {},
+        )
 
-    def _look(self):
-        draw = self.made if self.fault == "chance" else self.np_random
-        self.observation_space.seed(int(draw.integers(2**31)))
+    def _observe(self):
+        generator = self.unseeded if self.fault == "chance" else self.np_random
+        self.observation_space.seed(int(generator.integers(2**31)))
         return self.observation_space.sample()
 
     def render(self):

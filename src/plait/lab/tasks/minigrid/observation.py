@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from plait.lab.tasks.minigrid.words import WORDS
-from plait.lab.tasks.worlds.actions import Choices
+from plait.lab.tasks.environments.actions import DiscreteActions
+from plait.lab.tasks.minigrid.vocabulary import WORDS
 
-__all__ = ["ACTIONS", "MOVES", "Observation", "could_show"]
+__all__ = ["ACTIONS", "GRID_ACTIONS", "GridObservation", "is_valid"]
 
 ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
-MOVES = Choices((len(ACTIONS),), single=True, names=ACTIONS)
+GRID_ACTIONS = DiscreteActions((len(ACTIONS),), single=True, names=ACTIONS)
 
 
-class Observation(NamedTuple):
+class GridObservation(NamedTuple):
     """Observation of B environments.
 
     `image` (B, 7, 7, 3) uint8: object, colour and state of each cell in the agent's view; `direction` (B,)
@@ -27,10 +27,11 @@ class Observation(NamedTuple):
     direction: Tensor
     mission: Tensor
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> Observation:
-        return Observation(*map(function, self))
+    def map(self, function: Callable[[Tensor], Tensor]) -> GridObservation:
+        """Return an observation with `function` applied to every tensor."""
+        return GridObservation(*map(function, self))
 
 
-def could_show(observation: Observation) -> bool:
+def is_valid(observation: GridObservation) -> bool:
     """Return whether direction and mission are in range; an image may hold any value."""
     return bool((observation.direction < 4).all()) and bool((observation.mission <= len(WORDS)).all())

@@ -1,4 +1,4 @@
-"""Progress lines of a policy's training."""
+"""Progress lines of training by PPO."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from plait.errors import MissingExtraError, check_choice, match_choice, require
 
-__all__ = ["FAMILIES", "LEVELS", "MOVED", "NAVIGATION", "WORLDS", "make_world", "world_named"]
+__all__ = ["ENVIRONMENTS", "FAMILIES", "LEVELS", "NAVIGATION", "RENAMED", "canonical_name", "make_env"]
 
 LEVELS = ("Easy", "Medium", "Hard")
 FAMILIES = (
@@ -31,9 +31,9 @@ FAMILIES = (
     "VelocityOnlyCartpole",
 )
 NAVIGATION = ("LabyrinthEscape", "LabyrinthExplore")  # these need mazelib
-WORLDS: tuple[str, ...] = tuple(family + level for family in FAMILIES for level in LEVELS)
-# Names of the paper that the library has changed since.
-MOVED = {
+ENVIRONMENTS: tuple[str, ...] = tuple(family + level for family in FAMILIES for level in LEVELS)
+# Names in the paper -> names in the library, which has changed them since.
+RENAMED = {
     "StatelessCartPole": "PositionOnlyCartPole",
     "StatelessPendulum": "PositionOnlyPendulum",
     "NoisyStatelessCartPole": "NoisyPositionOnlyCartPole",
@@ -44,32 +44,34 @@ MOVED = {
 }
 
 
-def world_named(name: str) -> str:
+def canonical_name(name: str) -> str:
     """Return the short name of an environment, from itself, the paper's name or the full id.
 
-    >>> world_named("popgym-RepeatFirstEasy-v0"), world_named("StatelessPendulumHard")
+    >>> canonical_name("popgym-RepeatFirstEasy-v0"), canonical_name("StatelessPendulumHard")
     ('RepeatFirstEasy', 'PositionOnlyPendulumHard')
-    >>> world_named("RepeatFrstEasy")
+    >>> canonical_name("RepeatFrstEasy")
     Traceback (most recent call last):
         ...
-    plait.errors.UnknownNameError: unknown world 'RepeatFrstEasy': did you mean 'RepeatFirstEasy' or ...
+    plait.errors.UnknownNameError: unknown environment 'RepeatFrstEasy': did you mean 'RepeatFirstEasy' or ...
     """
     short = name.removeprefix("popgym-").removesuffix("-v0")
     for level in LEVELS:
         family = short.removesuffix(level)
-        if family != short and family in MOVED:
-            short = MOVED[family] + level
+        if family != short and family in RENAMED:
+            short = RENAMED[family] + level
     if any(short.startswith(family) for family in NAVIGATION):
         if importlib.util.find_spec("mazelib") is None:
             raise MissingExtraError(f"{short} needs mazelib: pip install 'popgym[navigation]'")
-        return check_choice(short, [family + level for family in NAVIGATION for level in LEVELS], "world")
-    return match_choice(short, WORLDS, "world", name)
+        return check_choice(
+            short, [family + level for family in NAVIGATION for level in LEVELS], "environment"
+        )
+    return match_choice(short, ENVIRONMENTS, "environment", name)
 
 
-def make_world(name: str, **options: Any) -> Any:
-    """Make one environment, wrapped as published: `Antialias(PreviousAction(world))`."""
+def make_env(name: str, **options: Any) -> Any:
+    """Make one environment, wrapped as published: `Antialias(PreviousAction(env))`."""
     gymnasium, popgym = require("gymnasium", "rl"), require("popgym", "rl")
     wrappers = require("popgym.wrappers", "rl")
     assert popgym is not None
-    world = gymnasium.make(f"popgym-{name}-v0", disable_env_checker=True, **options)
-    return wrappers.Antialias(wrappers.PreviousAction(world.unwrapped))
+    env = gymnasium.make(f"popgym-{name}-v0", disable_env_checker=True, **options)
+    return wrappers.Antialias(wrappers.PreviousAction(env.unwrapped))
