@@ -71,8 +71,7 @@ class Kind:
 
     def counted(self, description: dict[str, Any]) -> int:
         """Return the length of the run in its kind's unit, updates or steps."""
-        recipe = description["recipe"]
-        return int(recipe[self.length_key] if self.length_key in recipe else recipe[f"{self.unit}s"])
+        return int(description["recipe"][self.length_key])
 
     def updates(self, description: dict[str, Any]) -> int:
         """Return the length of the run in updates, rounded up."""
@@ -112,14 +111,6 @@ register(
         per_update=lambda recipe: int(recipe["n_envs"] * recipe["n_steps"]),
         shown={"score": "return", "length": "steps", "mmer": "MMER"},
         tasks=frozenset({"minigrid", "gym", "popgym"}), device="cpu", checkpoint_every=10,
-    )
-)  # fmt: skip
-# Archived runs, whose hyperparameters have other names; they are only reported.
-register(
-    Kind(
-        "plait policy 1", score="return", unit="step",
-        per_update=lambda recipe: int(recipe["envs"] * recipe["rollout"]),
-        shown={"score": "return", "length": "steps", "mmer": "MMER"},
     )
 )  # fmt: skip
 register(
