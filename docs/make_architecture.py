@@ -79,9 +79,12 @@ def traced(title: str) -> list[str]:
             ["safetensors.torch", "tyro", "jinja2"] if "cli" in script else []
         )
         done = subprocess.run(
-            [sys.executable, "-c", script, *warm], capture_output=True, text=True, cwd=ROOT,
+            [sys.executable, "-c", script, *warm],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1", "PLAIT_CACHE": folder},
-        )  # fmt: skip
+        )
     if done.returncode:
         raise SystemExit(f"{title}: {done.stderr[-2000:]}")
     files = map(Path, done.stdout.partition("\ntraced\n")[2].splitlines())

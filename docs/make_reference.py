@@ -17,15 +17,36 @@ __all__ = ["MODULES", "markdown", "page_of", "write_reference"]
 
 # The modules a user imports from, in the order of the menu; `plait` itself only points to the others.
 MODULES = (
-    "plait", "plait.models", "plait.cells", "plait.memory", "plait.gradients", "plait.gradients.paths",
-    "plait.gradients.uniform", "plait.gradients.sparse", "plait.hf", "plait.depthwidth.planner",
-    "plait.depthwidth.rank", "plait.errors", "plait.lab.tasks", "plait.lab.training.supervised",
-    "plait.lab.training.session", "plait.lab.training.recipe", "plait.lab.training.callbacks",
-    "plait.lab.training.gradient_record", "plait.lab.runs.reading", "plait.lab.runs.archive",
-    "plait.lab.caches.training", "plait.lab.caches.evaluation", "plait.lab.caches.texts",
-    "plait.lab.experiments", "plait.lab.experiments.catalogue", "plait.lab.figures",
-    "plait.lab.report.write", "plait.lab.report.demo", "plait.lab.doctor",
-)  # fmt: skip
+    "plait",
+    "plait.models",
+    "plait.cells",
+    "plait.memory",
+    "plait.gradients",
+    "plait.gradients.paths",
+    "plait.gradients.uniform",
+    "plait.gradients.sparse",
+    "plait.hf",
+    "plait.depthwidth.planner",
+    "plait.depthwidth.rank",
+    "plait.errors",
+    "plait.lab.tasks",
+    "plait.lab.training.supervised",
+    "plait.lab.training.session",
+    "plait.lab.training.recipe",
+    "plait.lab.training.callbacks",
+    "plait.lab.training.gradient_record",
+    "plait.lab.runs.reading",
+    "plait.lab.runs.archive",
+    "plait.lab.caches.training",
+    "plait.lab.caches.evaluation",
+    "plait.lab.caches.texts",
+    "plait.lab.experiments",
+    "plait.lab.experiments.catalogue",
+    "plait.lab.figures",
+    "plait.lab.report.write",
+    "plait.lab.report.demo",
+    "plait.lab.doctor",
+)
 _SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields|Example|Laws):\s*$")
 _ITEM = re.compile(r"^(\*{0,2}[\w., ]+?)(?: \(([^)]*)\))?:\s+(.*)$")
 

@@ -48,10 +48,18 @@ class Attentive(BaseFeaturesExtractor):
 torch.set_num_threads(1)
 env = make_vec_env("CartPole-v1", ENVS, seed=0, wrapper_class=hidden_speeds)
 model = PPO(
-    "MlpPolicy", VecNormalize(env, norm_obs=False, gamma=0.98), gamma=0.98, n_steps=STEPS, n_epochs=4,
-    batch_size=ENVS * STEPS // 4, learning_rate=1e-3, ent_coef=0.01, seed=0, device="cpu",
+    "MlpPolicy",
+    VecNormalize(env, norm_obs=False, gamma=0.98),
+    gamma=0.98,
+    n_steps=STEPS,
+    n_epochs=4,
+    batch_size=ENVS * STEPS // 4,
+    learning_rate=1e-3,
+    ent_coef=0.01,
+    seed=0,
+    device="cpu",
     policy_kwargs={"features_extractor_class": Attentive, "net_arch": [64]},
-)  # fmt: skip
+)
 for _ in range(3):
     model.learn(TOTAL // 3, reset_num_timesteps=False)
     lengths = [episode["l"] for episode in model.ep_info_buffer]

@@ -191,9 +191,13 @@ def alone():
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "OMP_NUM_THREADS") if name in os.environ}
         paths = os.pathsep.join(map(str, (folder, ROOT / "src")))
         return subprocess.run(
-            command, cwd=cwd, capture_output=True, text=True, check=False,
+            command,
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            check=False,
             env={**kept, "PYTHONPATH": paths, **environment},
-        )  # fmt: skip
+        )
 
     return run
 

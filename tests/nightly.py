@@ -70,7 +70,7 @@ def parts() -> list[list[Part]]:
         Part("mutants", 50, "{python} -m tests.mutants --seed {seed} --mutants 1000000 --minutes {minutes}"),
         Part("command-lines", 25, f"{fuzz} --seed {{seed}} --lines 1000000 --minutes {{minutes}}"),
         *(Part(f"faults-{kind}", 30 / len(KINDS), faults % kind) for kind in sorted(KINDS)),
-    ]  # fmt: skip
+    ]
     return [tests, drawn]
 
 
@@ -86,9 +86,14 @@ def run(part: Part, seed: int, scale: float, children: list[subprocess.Popen[byt
     with out.open("w", encoding="utf-8") as file:
         try:
             child = subprocess.Popen(
-                words, cwd=ROOT, env=os.environ | limits, stdin=subprocess.DEVNULL, stdout=file,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                words,
+                cwd=ROOT,
+                env=os.environ | limits,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         except OSError as error:
             file.write(f"{shlex.join(words)}: {error}\n")
             code = 127

@@ -154,8 +154,10 @@ def test_every_module_of_ops_can_be_the_first_that_is_imported():
 def drawing(*arguments):
     return subprocess.run(
         [sys.executable, ROOT / "docs" / "make_architecture.py", "--check", *arguments],
-        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
 
 
 def test_the_page_shows_the_files_that_run():

@@ -27,8 +27,10 @@ def test_what_fails_stops_nothing_and_is_named(log, capfd):
     assert first.startswith("seed 7, scale 0.5: 3 of 3 parts have run; failed: ")
     assert {"fails", "hangs"} == set(first.partition("failed: ")[2].split(", "))
     assert {line.split(",")[0] for line in lines if ", 0." in line} == {
-        "FAILED (3)  fails", "did not end  hangs", "passed  passes"
-    }  # fmt: skip
+        "FAILED (3)  fails",
+        "did not end  hangs",
+        "passed  passes",
+    }
     assert "1234" in lines[lines.index("== fails: the last lines of build/nightly/fails.txt") + 1]
     assert (log.parent / "build/nightly/passes.txt").read_text() == "7 0.5\n"
     assert str(log) in capfd.readouterr().out
@@ -73,12 +75,17 @@ def test_no_test_begins_after_the_minutes(tmp_path):
         ".",
     ]
     done = subprocess.run(
-        words, cwd=tmp_path, env={**environment, "PLAIT_MINUTES": "0.004", "PLAIT_FIRST": "3"},
-        capture_output=True, text=True,
-    )  # fmt: skip
+        words,
+        cwd=tmp_path,
+        env={**environment, "PLAIT_MINUTES": "0.004", "PLAIT_FIRST": "3"},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout
     begun = [line.split()[:2] for line in done.stdout.splitlines() if "::" in line]
     assert begun == [
-        ["test_b.py::test_first", "PASSED"], ["test_b.py::test_second", "SKIPPED"],
-        ["test_a.py::test_first", "SKIPPED"], ["test_a.py::test_second", "SKIPPED"],
-    ]  # fmt: skip
+        ["test_b.py::test_first", "PASSED"],
+        ["test_b.py::test_second", "SKIPPED"],
+        ["test_a.py::test_first", "SKIPPED"],
+        ["test_a.py::test_second", "SKIPPED"],
+    ]

@@ -10,19 +10,67 @@ import plait
 from plait.ops.scan.backends import _resolve
 
 SURFACE = (
-    "ElmanCell", "ExpRNN", "FullMemory", "GORU", "GRU", "GRUCell", "LSTM", "LSTMCell", "MemLSTM", "MemRNN",
-    "NoMemory", "OrthRNN", "RNN", "Recurrent", "RelGRU", "RelLSTM", "RelRNN", "RelevancyMemory", "SAB",
-    "SelfAttentive", "State", "TopKMemory", "Trace", "Transformer", "UniLSTM", "UniRNN", "UniformMemory",
-    "WindowMemory", "__version__", "fit", "load", "predict",
-)  # fmt: skip
+    "ElmanCell",
+    "ExpRNN",
+    "FullMemory",
+    "GORU",
+    "GRU",
+    "GRUCell",
+    "LSTM",
+    "LSTMCell",
+    "MemLSTM",
+    "MemRNN",
+    "NoMemory",
+    "OrthRNN",
+    "RNN",
+    "Recurrent",
+    "RelGRU",
+    "RelLSTM",
+    "RelRNN",
+    "RelevancyMemory",
+    "SAB",
+    "SelfAttentive",
+    "State",
+    "TopKMemory",
+    "Trace",
+    "Transformer",
+    "UniLSTM",
+    "UniRNN",
+    "UniformMemory",
+    "WindowMemory",
+    "__version__",
+    "fit",
+    "load",
+    "predict",
+)
 ROOMS = (
-    "cells", "depthwidth", "errors", "gradients", "hf", "integrations", "lab", "memory", "models", "ops",
-)  # fmt: skip
+    "cells",
+    "depthwidth",
+    "errors",
+    "gradients",
+    "hf",
+    "integrations",
+    "lab",
+    "memory",
+    "models",
+    "ops",
+)
 
 OPTIONAL = (
-    "matplotlib", "triton", "numba", "scipy", "tensorboard", "ray", "gymnasium", "pydantic", "rich", "tyro",
-    "jinja2", "safetensors", "transformers",
-)  # fmt: skip
+    "matplotlib",
+    "triton",
+    "numba",
+    "scipy",
+    "tensorboard",
+    "ray",
+    "gymnasium",
+    "pydantic",
+    "rich",
+    "tyro",
+    "jinja2",
+    "safetensors",
+    "transformers",
+)
 
 
 def loaded_after(code: str) -> set[str]:

@@ -154,8 +154,10 @@ def test_a_source_distribution_does_not_tell_who_packed_it_and_when(tmp_path):
     assert (tmp_path / "a.tar.gz").read_bytes() == (tmp_path / "b.tar.gz").read_bytes()
     with tarfile.open(tmp_path / "a.tar.gz") as archive:
         assert [(m.name, m.mode, archive.extractfile(m).read()) for m in archive] == [
-            ("p/a", 0o644, b"p/a"), ("p/b", 0o644, b"p/b"), ("p/run", 0o755, b"p/run"),
-        ]  # fmt: skip
+            ("p/a", 0o644, b"p/a"),
+            ("p/b", 0o644, b"p/b"),
+            ("p/run", 0o755, b"p/run"),
+        ]
 
 
 def test_libraries_join_a_wheel(tmp_path):

@@ -161,10 +161,14 @@ def measure(run: Path, ways: Sequence[str]) -> None:
     record, policy = read_run(run), load_policy(run).eval()
     model = record.description["model"]
     row: dict[str, Any] = {
-        "run": record.id, "model": model["name"], "relevance": model.get("relevance", "earned"),
-        "seed": record.description["recipe"]["seed"], "steps": record.summary["steps"], "episodes": EPISODES,
+        "run": record.id,
+        "model": model["name"],
+        "relevance": model.get("relevance", "earned"),
+        "seed": record.description["recipe"]["seed"],
+        "steps": record.summary["steps"],
+        "episodes": EPISODES,
         "commit": commit(),
-    }  # fmt: skip
+    }
     row |= {what: play(policy, LARGE, what, looking=what == "nothing") for what in ways}
     row["flattened"] = play(policy, LARGE, temperature=2.0)
     _add(RESULT, row)

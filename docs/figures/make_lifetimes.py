@@ -33,10 +33,13 @@ def draw() -> Figure:
     axes.axvline(NOW + 0.5, color="#b03030", linewidth=1.2)
     axes.plot([NOW + 0.5] * len(alive), alive, "o", color="#b03030", markersize=3.5)
     axes.set(
-        xlabel="step t", ylabel="state j", xlim=(0, STEPS), ylim=(STEPS - 0.5, -0.5),
+        xlabel="step t",
+        ylabel="state j",
+        xlim=(0, STEPS),
+        ylim=(STEPS - 0.5, -0.5),
         title=f"step {NOW} reads {len(alive)} of {NOW + 1} states: a window of {WINDOW}, and the "
         f"{CAPACITY} best that left it",
-    )  # fmt: skip
+    )
     axes.title.set_size(10)
     return figure
 

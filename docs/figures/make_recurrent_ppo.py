@@ -112,10 +112,13 @@ def draw(found: dict[str, Any]) -> None:
         style = "dashed" if LEARNERS[name][1] else "solid"
         curves.append(Curve(*smoothed(run["episodes"], steps), "" if run["seed"] else name, style, place % 2))
     figure = draw_curves(
-        curves, x_label="steps of all environments (thousands)", y_label="mean return of training episodes",
-        title=f"{found['env']}, same hyperparameters, a line per seed", y_range=(0, 1.32),
+        curves,
+        x_label="steps of all environments (thousands)",
+        y_label="mean return of training episodes",
+        title=f"{found['env']}, same hyperparameters, a line per seed",
+        y_range=(0, 1.32),
         legend="upper left",
-    )  # fmt: skip
+    )
     save_figure(figure, RESULT.with_suffix(".png"))
 
 

@@ -80,15 +80,24 @@ def _signals(root: Path, seed: int) -> Case:
 
 
 KINDS: dict[str, Callable[[Path, int], Case]] = {
-    "damage": _damage, "hostile": _hostile, "hugging-face": _hugging_face, "kill": _kill, "signals": _signals,
-    "executor": _commands, "ray": lambda root, seed: _commands(root, seed, "--ray", "local"),
-}  # fmt: skip
+    "damage": _damage,
+    "hostile": _hostile,
+    "hugging-face": _hugging_face,
+    "kill": _kill,
+    "signals": _signals,
+    "executor": _commands,
+    "ray": lambda root, seed: _commands(root, seed, "--ray", "local"),
+}
 
 
 def run(
-    kind: str, seed: int, count: int, first: int = 0, say: Callable[[str], None] = print,
+    kind: str,
+    seed: int,
+    count: int,
+    first: int = 0,
+    say: Callable[[str], None] = print,
     minutes: float = math.inf,
-) -> int:  # fmt: skip
+) -> int:
     """Cases until they count for `count`, or the time is over; how many were wrong."""
     torch.set_num_threads(1)
     root = Path(tempfile.mkdtemp(prefix="plait-faults-"))

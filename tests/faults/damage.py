@@ -136,11 +136,21 @@ def _another_type(draw: random.Random, path: Path, other: Path) -> None:
 
 
 DAMAGES: dict[str, Damage] = {
-    "flipped bits": _flip, "another digit": _other_digit, "cut": _cut, "cut at a line": _cut_at_a_line,
-    "zeroes": _zeroes, "deleted": _delete, "a line twice": _line_twice, "lines swapped": _lines_swapped,
-    "of another run": _of_another_run, "of another name": _of_another_name, "a link": _link,
-    "a folder": _folder, "garbage": _garbage, "another type": _another_type,
-}  # fmt: skip
+    "flipped bits": _flip,
+    "another digit": _other_digit,
+    "cut": _cut,
+    "cut at a line": _cut_at_a_line,
+    "zeroes": _zeroes,
+    "deleted": _delete,
+    "a line twice": _line_twice,
+    "lines swapped": _lines_swapped,
+    "of another run": _of_another_run,
+    "of another name": _of_another_name,
+    "a link": _link,
+    "a folder": _folder,
+    "garbage": _garbage,
+    "another type": _another_type,
+}
 
 
 class Room:

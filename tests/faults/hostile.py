@@ -50,14 +50,39 @@ DEEP = "[" * 100_000 + "]" * 100_000
 # Archives
 
 NAMES = (
-    "../evil", "run/../../evil", "/tmp/evil-of-plait", "evil", "run/a/b", ".run/config.json", "run\\..\\evil",
-    "run/" + "x" * 300, "x" * 5000 + "/config.json", "run/\udcff", "run/new\nline", "run/nul\0", "", "/", ".",
-    "run/.", "run", "SHA256SUMS", "run/SHA256SUMS", "experiment.json", "ru\u202en/config.json",
-)  # fmt: skip
+    "../evil",
+    "run/../../evil",
+    "/tmp/evil-of-plait",
+    "evil",
+    "run/a/b",
+    ".run/config.json",
+    "run\\..\\evil",
+    "run/" + "x" * 300,
+    "x" * 5000 + "/config.json",
+    "run/\udcff",
+    "run/new\nline",
+    "run/nul\0",
+    "",
+    "/",
+    ".",
+    "run/.",
+    "run",
+    "SHA256SUMS",
+    "run/SHA256SUMS",
+    "experiment.json",
+    "ru\u202en/config.json",
+)
 KINDS = (
-    tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE,
-    tarfile.CONTTYPE, tarfile.GNUTYPE_SPARSE, b"Z",
-)  # fmt: skip
+    tarfile.SYMTYPE,
+    tarfile.LNKTYPE,
+    tarfile.CHRTYPE,
+    tarfile.BLKTYPE,
+    tarfile.FIFOTYPE,
+    tarfile.DIRTYPE,
+    tarfile.CONTTYPE,
+    tarfile.GNUTYPE_SPARSE,
+    b"Z",
+)
 
 
 def _members(draw: random.Random, room: Room) -> list[tuple[tarfile.TarInfo, bytes]]:
@@ -204,9 +229,12 @@ def checkpoint(draw: random.Random, room: Path, runs: Room) -> Lines:
                 ] = tensors.pop(name)
     write_checkpoint(path, tensors, owner, counters)
     return [
-        ["runs", room], ["runs", "show", run], ["gradients", "probe", run, "--sequences", "1"],
-        ["train", "--resume", run, "--quiet"], ["report", room, "-o", room / "r.md"],
-    ]  # fmt: skip
+        ["runs", room],
+        ["runs", "show", run],
+        ["gradients", "probe", run, "--sequences", "1"],
+        ["train", "--resume", run, "--quiet"],
+        ["report", room, "-o", room / "r.md"],
+    ]
 
 
 def safetensors(draw: random.Random, room: Path, runs: Room) -> Lines:
@@ -302,11 +330,24 @@ def idx(draw: random.Random, room: Path, runs: Room) -> Lines:
 def text(draw: random.Random, room: Path, runs: Room) -> Lines:
     plain = b"to be, or not to be, that is the question:\n" * 20
     choices: tuple[bytes, ...] = (
-        b"", b"\n" * 50, b" \t\r\n", b"\0" * 500, plain.replace(b"b", b"\xff"), b"\xef\xbb\xbf" + plain,
-        b"x" * 3_000_000, plain[:30], b"a", "".join(map(chr, range(0x4E00, 0x4E00 + 3000))).encode(),
-        "\u2028\u2029\u0085\x0b\x0c".encode() * 99, b"\xed\xa0\x80" * 99, plain.replace(b"\n", b"\r"), plain,
-        "e\u0301\u200d\U0001f469\u200d".encode() * 60, plain.replace(b" ", b"\0"), draw.randbytes(3000),
-    )  # fmt: skip
+        b"",
+        b"\n" * 50,
+        b" \t\r\n",
+        b"\0" * 500,
+        plain.replace(b"b", b"\xff"),
+        b"\xef\xbb\xbf" + plain,
+        b"x" * 3_000_000,
+        plain[:30],
+        b"a",
+        "".join(map(chr, range(0x4E00, 0x4E00 + 3000))).encode(),
+        "\u2028\u2029\u0085\x0b\x0c".encode() * 99,
+        b"\xed\xa0\x80" * 99,
+        plain.replace(b"\n", b"\r"),
+        plain,
+        "e\u0301\u200d\U0001f469\u200d".encode() * 60,
+        plain.replace(b" ", b"\0"),
+        draw.randbytes(3000),
+    )
     content = draw.choice(choices)
     packed = draw.random() < 0.4
     if packed and draw.random() < 0.1:
@@ -322,10 +363,27 @@ def text(draw: random.Random, room: Path, runs: Room) -> Lines:
 # JSON
 
 BOMBS = (
-    DEEP, '{"a":' * 50_000 + "1" + "}" * 50_000, "9" * 5000, '"' + "x" * 10**6 + '"', "NaN", "1e999", "", "{",
-    "null", "[]", "{}", '"\\ud800"', '{"task": {}, "model": {}, "recipe": {}}', "\0", "\ufeff{}", "[1,]",
-    '{"a": 1, "a": 2}', "-", "true", '{"model_type": "gpt2"}',
-)  # fmt: skip
+    DEEP,
+    '{"a":' * 50_000 + "1" + "}" * 50_000,
+    "9" * 5000,
+    '"' + "x" * 10**6 + '"',
+    "NaN",
+    "1e999",
+    "",
+    "{",
+    "null",
+    "[]",
+    "{}",
+    '"\\ud800"',
+    '{"task": {}, "model": {}, "recipe": {}}',
+    "\0",
+    "\ufeff{}",
+    "[1,]",
+    '{"a": 1, "a": 2}',
+    "-",
+    "true",
+    '{"model_type": "gpt2"}',
+)
 STRANGE: tuple[Any, ...] = (
     None,
     True,
@@ -379,24 +437,40 @@ def config(draw: random.Random, room: Path, runs: Room) -> Lines:
         json.dumps(_stranger(draw, hugging)) if bomb is None else bomb, errors="surrogatepass"
     )
     plan = {
-        "name": "x", "title": "", "source": "", "claim": "", "kind": "table", "metric": "", "updates_to": 0.9,
-        "needs": "", "seeds": [0], "runs": [], "notes": [],
-    }  # fmt: skip
+        "name": "x",
+        "title": "",
+        "source": "",
+        "claim": "",
+        "kind": "table",
+        "metric": "",
+        "updates_to": 0.9,
+        "needs": "",
+        "seeds": [0],
+        "runs": [],
+        "notes": [],
+    }
     shutil.copytree(runs.good, room / "plan" / "run")
     (room / "plan" / "experiment.json").write_text(
         json.dumps(_stranger(draw, plan)) if bomb is None else bomb, errors="surrogatepass"
     )
     return [
-        ["runs", run.parent], ["runs", "show", run], ["plan", "judge", "--config", room / "hf.json"],
-        ["report", room / "plan", "-o", room / "r.md"], ["rank", "--check", room / "hf.json"],
+        ["runs", run.parent],
+        ["runs", "show", run],
+        ["plan", "judge", "--config", room / "hf.json"],
+        ["report", room / "plan", "-o", room / "r.md"],
+        ["rank", "--check", room / "hf.json"],
         ["train", "--resume", run, "--quiet", "--max-minutes", "0.02"],
-    ]  # fmt: skip
+    ]
 
 
 MAKERS: dict[str, Maker] = {
-    "archive": archive, "checkpoint": checkpoint, "safetensors": safetensors, "idx": idx, "text": text,
+    "archive": archive,
+    "checkpoint": checkpoint,
+    "safetensors": safetensors,
+    "idx": idx,
+    "text": text,
     "config": config,
-}  # fmt: skip
+}
 
 
 def one_case(runs: Room, number: int, seed: int, where: Path) -> tuple[str, list[str]]:

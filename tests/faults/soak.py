@@ -64,9 +64,10 @@ def stream(steps: int) -> dict[str, Any]:
 def described(seed: int, model: str = "rnn", delay: int = 1) -> dict[str, Any]:
     recipe = Recipe(updates=4, batch_size=2, evaluate_every=4, evaluate_on=2, seed=seed, record_every=1)
     return {
-        "task": {"name": "copy", "delay": delay}, "model": {"name": model, "hidden_size": 4},
+        "task": {"name": "copy", "delay": delay},
+        "model": {"name": model, "hidden_size": 4},
         "recipe": recipe.values(),
-    }  # fmt: skip
+    }
 
 
 def trainings(out: Path, count: int) -> dict[str, Any]:
@@ -79,9 +80,12 @@ def trainings(out: Path, count: int) -> dict[str, Any]:
     seconds = time.monotonic() - began
     listed = timed(lambda: command("runs", out))
     return {
-        "runs": count, "seconds": round(seconds, 1), "MB": memory, "flat": flat(memory),
+        "runs": count,
+        "seconds": round(seconds, 1),
+        "MB": memory,
+        "flat": flat(memory),
         "listing seconds": listed,
-    }  # fmt: skip
+    }
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -107,10 +111,17 @@ def make_runs(out: Path, count: int) -> None:
                     run.metrics.write({"update": update, "seconds": 0.1 * update, "held_out": results})
             score = seed / count
             summary = {
-                "run": run.id, "status": "complete", "reason": "50 updates made", "updates": 50,
-                "score": score, "best_score": score, "held_out": results, "seconds": 5.0, "parameters": 100,
+                "run": run.id,
+                "status": "complete",
+                "reason": "50 updates made",
+                "updates": 50,
+                "score": score,
+                "best_score": score,
+                "held_out": results,
+                "seconds": 5.0,
+                "parameters": 100,
                 "device": "cpu",
-            }  # fmt: skip
+            }
             write_summary(folder, {**summary, **MARK})
 
 
@@ -130,9 +141,12 @@ def reports(out: Path, count: int) -> dict[str, Any]:
         memory.append(round(resident(), 1))
     size = (out.parent / "report.html").stat().st_size / 2**20
     return {
-        **found, "report seconds": seconds, "report MB": round(size, 2), "MB": memory,
+        **found,
+        "report seconds": seconds,
+        "report MB": round(size, 2),
+        "MB": memory,
         "flat": memory[-1] - memory[1] <= 4 * FLAT,
-    }  # fmt: skip
+    }
 
 
 def explorer(out: Path, readers: int, rounds: int) -> dict[str, Any]:
@@ -153,10 +167,15 @@ def explorer(out: Path, readers: int, rounds: int) -> dict[str, Any]:
             server.send_signal(signal.SIGINT)
             server.wait(20)
     return {
-        "readers": readers, "requests": len(taken), "errors": len(wrong), "first answers s": first,
-        "median s": round(statistics.median(taken), 3), "slowest s": round(max(taken), 3), "MB": memory,
+        "readers": readers,
+        "requests": len(taken),
+        "errors": len(wrong),
+        "first answers s": first,
+        "median s": round(statistics.median(taken), 3),
+        "slowest s": round(max(taken), 3),
+        "MB": memory,
         "flat": memory[-1] - memory[rounds // 2] <= 4 * FLAT,
-    }  # fmt: skip
+    }
 
 
 def _round(address: str, readers: int) -> tuple[list[float], list[str]]:

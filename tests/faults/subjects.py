@@ -50,9 +50,14 @@ class Subject:
         self, folder: Path, resume: bool = False, watchers: Sequence[Watcher] = (), **means: Any
     ) -> Any:
         return train_run(
-            self.description, device="cpu", folder=folder, resume=resume, watchers=watchers,
-            checkpoint_every=self.checkpoint_every, **means,
-        )  # fmt: skip
+            self.description,
+            device="cpu",
+            folder=folder,
+            resume=resume,
+            watchers=watchers,
+            checkpoint_every=self.checkpoint_every,
+            **means,
+        )
 
     def killed(self, folder: Path, at: int) -> None:
         """Leave the folder as a kill after `at` updates leaves it."""
@@ -86,20 +91,22 @@ def subjects(room: Path) -> dict[str, Subject]:
         ),
         "plain": Subject(
             {
-                "task": {"name": "denoise", "delay": 1}, "model": {"name": "lstm", "hidden_size": 4},
+                "task": {"name": "denoise", "delay": 1},
+                "model": {"name": "lstm", "hidden_size": 4},
                 "recipe": {**recipe, "optimizer": "rmsprop", "relative_clip": 3.0},
             },
             5,
         ),
         "text": Subject(
             {
-                "task": text, "model": {"name": "rellstm", **memory},
+                "task": text,
+                "model": {"name": "rellstm", **memory},
                 "recipe": {**Recipe(**SMALL).values(), "evaluate_on": None},
             },
             4,
         ),
         "policy": Subject(describe_policy("GoToDoor-5x5", "rellstm", ppo, hidden_size=8), 2),
-    }  # fmt: skip
+    }
 
 
 def _whole(one: Subject, folder: Path) -> None:

@@ -52,9 +52,12 @@ def judge(words: list[str], ended, strays: list[str], stdout: str = "utf-8") -> 
         found.append(f"exit code 2 with {len(errors)} lines of error")
     if ended.code == 0 and errors:
         found.append("exit code 0 and an error")
-    if ended.code == 0 and "--json" in words and seen and not (
-        ended.interrupted or _is_json(ended.out, words)
-    ):  # fmt: skip
+    if (
+        ended.code == 0
+        and "--json" in words
+        and seen
+        and not (ended.interrupted or _is_json(ended.out, words))
+    ):
         found.append("--json, and no JSON")
     found += [f"changed outside: {name}" for name in strays]
     if not stat.S_ISCHR(os.stat("/dev/null").st_mode):
@@ -244,8 +247,9 @@ def tries(fuzzer: Fuzzer, given: argparse.Namespace, numbers: Sequence[int]) -> 
             print(
                 f"\nline {index}: plait {shlex.join(words)} (stdout {stdout})\n"
                 f"  {'; '.join(problems)}\n  {text}\n"
-                f"  again: python tests/fuzz/command_line.py --seed {given.seed} --only {index}", flush=True
-            )  # fmt: skip
+                f"  again: python tests/fuzz/command_line.py --seed {given.seed} --only {index}",
+                flush=True,
+            )
         elif given.times is not None and ended.seconds > given.times:
             print(
                 f"{ended.seconds:6.2f} s  {ended.code}  line {index}: plait {shlex.join(words)}", flush=True

@@ -22,9 +22,16 @@ SECONDS = (
 MOST = 10  # times as long a busy machine may let it wait
 PATIENCE = 3.0  # after which Ctrl-C is sent to what is ended that way, and once more
 CHANGES = {
-    "os.mkdir": (0,), "os.remove": (0,), "os.rmdir": (0,), "os.rename": (0, 1), "os.link": (1,),
-    "os.symlink": (1,), "os.truncate": (0,), "os.chmod": (0,), "os.chown": (0,),
-}  # fmt: skip
+    "os.mkdir": (0,),
+    "os.remove": (0,),
+    "os.rmdir": (0,),
+    "os.rename": (0, 1),
+    "os.link": (1,),
+    "os.symlink": (1,),
+    "os.truncate": (0,),
+    "os.chmod": (0,),
+    "os.chown": (0,),
+}
 FOLDERS = {
     "os.mkdir": 2,
     "os.remove": 1,

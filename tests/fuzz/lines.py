@@ -15,18 +15,106 @@ from plait.lab.annotations import Argument, arguments_of
 from plait.lab.cli import COMMANDS
 
 LONG = "n" * 300  # more than a file system takes
-WHOLE = ("-1", "0", "2147483647", "2147483648", "9223372036854775807", "9223372036854775808", "1000000000000",
-         "1" + "0" * 400, "1.5", "nan", "", "x", "None", "1_0", "٣", "-9223372036854775809")  # fmt: skip
+WHOLE = (
+    "-1",
+    "0",
+    "2147483647",
+    "2147483648",
+    "9223372036854775807",
+    "9223372036854775808",
+    "1000000000000",
+    "1" + "0" * 400,
+    "1.5",
+    "nan",
+    "",
+    "x",
+    "None",
+    "1_0",
+    "٣",
+    "-9223372036854775809",
+)
 MIDDLE = ("1000", "65536", "1000000", "1000000000")  # sizes that fit in a number, and not always in a memory
-NUMBER = ("nan", "inf", "-inf", "-1", "0", "1e400", "1e308", "1e38", "1e39", "1e-320", "-0.0", "2147483648",
-          "9223372036854775808", "1" + "0" * 400, "", "x", "None", "1,5")  # fmt: skip
-WORD = ("", " ", ".", "..", "/", "x", "0", "-1", "nan", "1e400", "None", "é漢🎉", "\udcff", LONG, "a\nb",
-        "%s{}$HOME", ",", "1x1", "0x0", "9999999999x1", "a,b,,", "meta", "cuda", "cuda:99", "mps", "cpu:7",
-        "1" + "0" * 400)  # fmt: skip
-PATH = (".", "..", "/", "", "/dev/null", "/dev/zero", "missing", "missing/deep/name", "notes.txt",
-        "notes.txt/x", "runs", "empty", LONG, LONG + "/x", "é漢🎉", "\udcff", "dangling", "circle",
-        "through/x.png", "null.png", "odd\udcff.csv", "odd\udcff/new", "/proc/self/mem", "/dev/full", "~",
-        "a\nb", "new.png", "new.tar.gz", "new.html", "folder.png")  # fmt: skip
+NUMBER = (
+    "nan",
+    "inf",
+    "-inf",
+    "-1",
+    "0",
+    "1e400",
+    "1e308",
+    "1e38",
+    "1e39",
+    "1e-320",
+    "-0.0",
+    "2147483648",
+    "9223372036854775808",
+    "1" + "0" * 400,
+    "",
+    "x",
+    "None",
+    "1,5",
+)
+WORD = (
+    "",
+    " ",
+    ".",
+    "..",
+    "/",
+    "x",
+    "0",
+    "-1",
+    "nan",
+    "1e400",
+    "None",
+    "é漢🎉",
+    "\udcff",
+    LONG,
+    "a\nb",
+    "%s{}$HOME",
+    ",",
+    "1x1",
+    "0x0",
+    "9999999999x1",
+    "a,b,,",
+    "meta",
+    "cuda",
+    "cuda:99",
+    "mps",
+    "cpu:7",
+    "1" + "0" * 400,
+)
+PATH = (
+    ".",
+    "..",
+    "/",
+    "",
+    "/dev/null",
+    "/dev/zero",
+    "missing",
+    "missing/deep/name",
+    "notes.txt",
+    "notes.txt/x",
+    "runs",
+    "empty",
+    LONG,
+    LONG + "/x",
+    "é漢🎉",
+    "\udcff",
+    "dangling",
+    "circle",
+    "through/x.png",
+    "null.png",
+    "odd\udcff.csv",
+    "odd\udcff/new",
+    "/proc/self/mem",
+    "/dev/full",
+    "~",
+    "a\nb",
+    "new.png",
+    "new.tar.gz",
+    "new.html",
+    "folder.png",
+)
 WRONG = ("--no-such-flag", "--", "-", "-x", "extra", "", "--help", "-h", "--=", "--debug=1", "é", "--version")
 
 KINDS = {int: "whole number", float: "number", Path: "path", bool: "switch"}
@@ -44,13 +132,23 @@ POLICY = {
 }
 SMALL: dict[str, dict[str, str | tuple[str, ...]]] = {
     "train": {**TRAINING, "--max-minutes": ("0.02",)},
-    "train csv": {"--updates": "12", "--batch-size": "12", "--hidden": "48", "--max-minutes": ("0.02",),
-                  "--sequence": "s", "--target": "yyz"},
+    "train csv": {
+        "--updates": "12",
+        "--batch-size": "12",
+        "--hidden": "48",
+        "--max-minutes": ("0.02",),
+        "--sequence": "s",
+        "--target": "yyz",
+    },
     "train minigrid": POLICY,
     "train gym": {**POLICY, "--env": ("CartPole-v1", "Pendulum"), "--time-limit": ("8", "20")},
     "train popgym": {**POLICY, "--env": ("RepeatFirstEasy", "BattleshipEasy")},
-    "compare": {"--length": ("22", "30"), "--hidden": "48", "--seconds": ("0.1", "0.2"),
-                "--models": ("rnn", "lstm,rellstm")},
+    "compare": {
+        "--length": ("22", "30"),
+        "--hidden": "48",
+        "--seconds": ("0.1", "0.2"),
+        "--models": ("rnn", "lstm,rellstm"),
+    },
     "generate": {"--length": "159"},
     "gradients probe": {"--sequences": "12", "--length": "28"},
     "rank": {"--depth": "12", "--width": "1234", "--runs": "12"},
@@ -58,16 +156,25 @@ SMALL: dict[str, dict[str, str | tuple[str, ...]]] = {
     "reproduce": {"--max-minutes": ("0", "1e-9")},
     "bench sizes": {"--cells": ("1", "2"), "--seconds": "0"},
     "bench rank": {"--size": ("64", "65"), "--repeats": "1"},
-    "bench layers": {"--shapes": ("2x1", "3x2", "1x1"), "--repeats": "1", "--hidden": "48",
-                     "--layers": ("relrnn", "goru")},
+    "bench layers": {
+        "--shapes": ("2x1", "3x2", "1x1"),
+        "--repeats": "1",
+        "--hidden": "48",
+        "--layers": ("relrnn", "goru"),
+    },
     "bench streaming": {"--steps": ("10", "20"), "--hidden": "48"},
     "bench tasks": {"--updates": "1"},
-    "bench rl": {"--n-envs": "2", "--n-steps": "2", "--rounds": "1", "--n-minibatches": "1",
-                 "--n-epochs": "1"},
+    "bench rl": {
+        "--n-envs": "2",
+        "--n-steps": "2",
+        "--rounds": "1",
+        "--n-minibatches": "1",
+        "--n-epochs": "1",
+    },
     "bench memory": {"--lengths": ("2", "2,3"), "--hidden": "48"},
     "bench attention": {"--lengths": ("2", "2,3"), "--rows": "1"},
     "demo": {"--seed": WHOLE},  # it trains for a minute, whatever is said, and is interrupted
-}  # fmt: skip
+}
 # Work, not size: a large number that is allowed only takes long, and that is what was asked for.
 WORK = (
     "--updates",
@@ -136,10 +243,14 @@ def commands(names: dict[str, tuple[str, ...]]) -> list[Command]:
         ]
         own = {key.removeprefix(f"{name} "): words for key, words in names.items() if key.startswith(name)}
         options = tuple(_option(argument, {**names, **own}) for argument in arguments)
-        found.append(Command(
-            name, options, "Ctrl-C" in (function.__doc__ or ""),
-            tuple(p for p in paths if p not in ("None", "")),
-        ))  # fmt: skip
+        found.append(
+            Command(
+                name,
+                options,
+                "Ctrl-C" in (function.__doc__ or ""),
+                tuple(p for p in paths if p not in ("None", "")),
+            )
+        )
     return found
 
 

@@ -48,9 +48,23 @@ CELLS = {
     ),
 }
 DAMAGE = ("none",) * 12 + (
-    "bom", "crlf", "cr", "latin", "nul", "utf-16", "ragged", "twice", "blank lines", "one row",
-    "header alone", "empty", "blank", "no end", "cut", "bytes",
-)  # fmt: skip
+    "bom",
+    "crlf",
+    "cr",
+    "latin",
+    "nul",
+    "utf-16",
+    "ragged",
+    "twice",
+    "blank lines",
+    "one row",
+    "header alone",
+    "empty",
+    "blank",
+    "no end",
+    "cut",
+    "bytes",
+)
 
 
 def table(seed: int, index: int) -> tuple[bytes, list[str]]:

@@ -108,8 +108,10 @@ def test_what_is_wrong_is_seen(planted, deed, seen):
 def _fuzz(*words):
     done = subprocess.run(
         [sys.executable, str(HERE / "command_line.py"), "--seed", SEED, *words],
-        capture_output=True, text=True, cwd=HERE.parent.parent,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=HERE.parent.parent,
+    )
     print(done.stdout)
     return done
 

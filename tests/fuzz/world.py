@@ -116,9 +116,18 @@ def _furnish(work: Path, run: Run) -> dict[str, tuple[str, ...]]:
     """Runs of every kind, an archive, a text, a certificate, a model's description; links to nowhere."""
     work.mkdir(parents=True)
     (work / "notes.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 60)
-    (work / "config.json").write_text(json.dumps({
-        "model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 2, "vocab_size": 50, "n_positions": 32,
-    }))  # fmt: skip
+    (work / "config.json").write_text(
+        json.dumps(
+            {
+                "model_type": "gpt2",
+                "n_layer": 2,
+                "n_embd": 8,
+                "n_head": 2,
+                "vocab_size": 50,
+                "n_positions": 32,
+            }
+        )
+    )
     for name, content in TABLES.items():
         (work / name).write_bytes(content)
     for name in ("empty", "folder.png"):
@@ -158,14 +167,28 @@ def _furnish(work: Path, run: Run) -> dict[str, tuple[str, ...]]:
     runs = tuple(path.name for path in sorted((work / "runs").iterdir()))
     folders = tuple(f"runs/{name}" for name in runs)
     return {
-        "TASK": (*TASKS, "copy", "text"), "RUN": (*runs, *folders), "RUNS": ("runs", *folders),
-        "FILE": ("packed.tar.gz",), "CONFIG": ("config.json",), "OUT": ("runs", "empty"),
-        "check": ("certificate.json",), "config": ("config.json",), "out": ("new", "runs", "empty"),
-        "output": ("new.png", "new.html", "new.tar.gz"), "plot": ("new.png", "new.svg"),
-        "text": ("notes.txt",), "data": ("empty",), "reuse": ("runs",),
-        "train csv FILE": tuple(TABLES), "train csv target": ("y", "y", "y", "z"),
-        "train csv sequence": ("s", "s", "s", "a"), "train csv order": ("a", "b"),
-        "train csv features": ("a", "b", "y"), "train csv missing": ("mean", "previous", "refuse"),
-        "predict FILE": tuple(TABLES), "predict missing": ("mean", "previous", "refuse"),
-        "train csv answer": ("class", "number"), "train csv asks": ("last", "every"),
-    }  # fmt: skip
+        "TASK": (*TASKS, "copy", "text"),
+        "RUN": (*runs, *folders),
+        "RUNS": ("runs", *folders),
+        "FILE": ("packed.tar.gz",),
+        "CONFIG": ("config.json",),
+        "OUT": ("runs", "empty"),
+        "check": ("certificate.json",),
+        "config": ("config.json",),
+        "out": ("new", "runs", "empty"),
+        "output": ("new.png", "new.html", "new.tar.gz"),
+        "plot": ("new.png", "new.svg"),
+        "text": ("notes.txt",),
+        "data": ("empty",),
+        "reuse": ("runs",),
+        "train csv FILE": tuple(TABLES),
+        "train csv target": ("y", "y", "y", "z"),
+        "train csv sequence": ("s", "s", "s", "a"),
+        "train csv order": ("a", "b"),
+        "train csv features": ("a", "b", "y"),
+        "train csv missing": ("mean", "previous", "refuse"),
+        "predict FILE": tuple(TABLES),
+        "predict missing": ("mean", "previous", "refuse"),
+        "train csv answer": ("class", "number"),
+        "train csv asks": ("last", "every"),
+    }

@@ -78,9 +78,18 @@ TOKENS = torch.arange(512).reshape(2, 256) % 97
 def gpt2(hub: Any) -> nn.Module:
     torch.manual_seed(0)
     config = hub.GPT2Config(
-        vocab_size=100, n_positions=256, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0,
-        resid_pdrop=0.0, attn_pdrop=0.0, embd_pdrop=0.0, attn_implementation="eager",
-    )  # fmt: skip
+        vocab_size=100,
+        n_positions=256,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        bos_token_id=0,
+        eos_token_id=0,
+        resid_pdrop=0.0,
+        attn_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_implementation="eager",
+    )
     return hub.GPT2LMHeadModel(config).eval()
 
 
@@ -124,9 +133,16 @@ def test_a_loss_on_every_position_is_taken_apart(hub: Any) -> None:
 def test_llama_reaches(hub: Any) -> None:
     torch.manual_seed(0)
     config = hub.LlamaConfig(
-        vocab_size=100, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, bos_token_id=0, eos_token_id=0, attn_implementation="eager",
-    )  # fmt: skip
+        vocab_size=100,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        bos_token_id=0,
+        eos_token_id=0,
+        attn_implementation="eager",
+    )
     batch = {"input_ids": TOKENS[:, :128], "output_attentions": True}
     profile = probe(
         hub.LlamaForCausalLM(config).eval(), batch, lambda output: output.logits[:, -1].logsumexp(-1).sum()
@@ -140,9 +156,15 @@ def test_llama_reaches(hub: Any) -> None:
 def test_bert_with_a_loss_on_its_first_token_does_not_explode(hub: Any) -> None:
     torch.manual_seed(0)
     config = hub.BertConfig(
-        vocab_size=100, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="eager",
-    )  # fmt: skip
+        vocab_size=100,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        attn_implementation="eager",
+    )
     batch = {"input_ids": TOKENS[:, :64], "output_attentions": True}
     profile = probe(
         hub.BertModel(config).eval(), batch, lambda output: output.last_hidden_state[:, 0].exp().sum()

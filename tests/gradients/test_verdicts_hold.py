@@ -104,9 +104,14 @@ def own_loop_that_returns_its_last_state() -> Case:
 @case
 def own_loop_read_at_three_positions() -> Case:
     return Case(
-        own_loop(0.5), draw(T, 2, 3), lambda y: y[[9, 24, 59]].sum(), "vanishes",
-        ("felt at 45 of 60 positions",), read=(10, 25, 60), options=INP,
-    )  # fmt: skip
+        own_loop(0.5),
+        draw(T, 2, 3),
+        lambda y: y[[9, 24, 59]].sum(),
+        "vanishes",
+        ("felt at 45 of 60 positions",),
+        read=(10, 25, 60),
+        options=INP,
+    )
 
 
 @case

@@ -114,7 +114,7 @@ def convolutions_at_two_resolutions() -> Case:
     phrases = ("felt at 10 of 60 positions, nothing arrives from 6 steps off on",)
     return Case(
         Own(run, **parts), draw(2, 3, T), lambda y: y[..., 29].sum(), "ends", phrases, axis=2, read=(30,)
-    )  # fmt: skip
+    )
 
 
 class MatrixMemory(nn.Module):
@@ -250,9 +250,7 @@ def encoder_and_decoder_with_attention() -> Case:
     phrases = (
         "at 60 of 60 positions, so there is no one distance; what is read at position 60 vanishes: felt",
     )
-    return Case(
-        decoder_with_attention(), draw(T, 2, 3), last, "is read", phrases, more=(draw(9, 2, 2),)
-    )  # fmt: skip
+    return Case(decoder_with_attention(), draw(T, 2, 3), last, "is read", phrases, more=(draw(9, 2, 2),))
 
 
 @case
@@ -307,7 +305,7 @@ def bidirectional_lstm_read_by_both_last_states() -> Case:
     phrases = ("felt at 55 of 60 positions, below a millionth from 28 steps off",)
     return Case(
         model, draw(T, 2, 3), lambda y: y.square().sum(), "vanishes", phrases, read=(1, 60), is_two_way=True
-    )  # fmt: skip
+    )
 
 
 @case
@@ -318,7 +316,7 @@ def bidirectional_layers_pooled_by_their_largest() -> Case:
     )
     return Case(
         model, draw(T, 2, 3), lambda y: y.square().sum(), "reaches", read=(5, 31, 60), is_two_way=True
-    )  # fmt: skip
+    )
 
 
 @case
@@ -443,8 +441,9 @@ def steps_of_four_positions() -> Case:
 def convolution_that_sees_ahead_of_a_recurrence() -> Case:
     model = Own(
         lambda self, x: self.rnn(self.conv(x.permute(1, 2, 0)).permute(2, 0, 1))[0],
-        conv=nn.Conv1d(3, 4, 9, padding=4), rnn=nn.GRU(4, 4),
-    )  # fmt: skip
+        conv=nn.Conv1d(3, 4, 9, padding=4),
+        rnn=nn.GRU(4, 4),
+    )
     phrases = ("felt at 34 of 60 positions (26 come too long after what the loss reads)",)
     return Case(model, draw(T, 2, 3), lambda y: y[29].square().sum(), "reaches", phrases, read=(30,))
 

@@ -178,9 +178,15 @@ def test_a_whole_trainer(tmp_path: Path) -> None:
     rows = [{"input_ids": torch.arange(12) % 20, "labels": torch.arange(12) % 20} for _ in range(8)]
     callback = trainer_callback(every=2)
     settings = hub.TrainingArguments(
-        output_dir=str(tmp_path), max_steps=4, per_device_train_batch_size=2, logging_steps=2, use_cpu=True,
-        report_to=[], save_strategy="no", disable_tqdm=True,
-    )  # fmt: skip
+        output_dir=str(tmp_path),
+        max_steps=4,
+        per_device_train_batch_size=2,
+        logging_steps=2,
+        use_cpu=True,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+    )
     trainer = hub.Trainer(tiny_gpt2(hub), settings, train_dataset=rows, callbacks=[callback])
     trainer.train()
     assert [seen.number for seen in callback.watch.collect()] == [0, 2]
@@ -208,9 +214,15 @@ def test_a_lightning_trainer(tmp_path: Path) -> None:
 
     callback = lightning_callback(every=2, module="model")
     trainer = lightning.Trainer(
-        max_epochs=1, accelerator="cpu", callbacks=[callback], logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
-    )  # fmt: skip
+        max_epochs=1,
+        accelerator="cpu",
+        callbacks=[callback],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+    )
     trainer.fit(Module(), torch.utils.data.DataLoader(torch.randn(8, 10, 3), batch_size=2))
     assert [seen.number for seen in callback.watch.collect()] == [0, 2]
     assert trainer.logged_metrics["gradients/layer 0/felt"] > 1

@@ -284,9 +284,14 @@ def test_beam_search_carries_each_beams_own_states():
     """The logits of the best beam's text are those that a cache of its own gives."""
     model, ids = build(), tokens(rows=1)
     result = generate(
-        model, ids, BoundedCache(model, **SMALL, policy="h2o"), num_beams=4, return_dict_in_generate=True,
-        output_scores=True, length_penalty=0.0,
-    )  # fmt: skip
+        model,
+        ids,
+        BoundedCache(model, **SMALL, policy="h2o"),
+        num_beams=4,
+        return_dict_in_generate=True,
+        output_scores=True,
+        length_penalty=0.0,
+    )
     text = result.sequences
     steps = logits(model, text, BoundedCache(model, **SMALL, policy="h2o")).log_softmax(-1)[:, 39:-1]
     score = steps.gather(2, text[:, 40:, None]).sum()

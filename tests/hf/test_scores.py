@@ -65,9 +65,11 @@ def test_a_batch_padded_on_the_left_is_its_rows():
     cache = BoundedCache(model, **SMALL, scores=scores)
     with torch.no_grad():
         model(
-            ids.where(mask, 0), past_key_values=cache, attention_mask=mask.long(),
+            ids.where(mask, 0),
+            past_key_values=cache,
+            attention_mask=mask.long(),
             position_ids=(mask.cumsum(1) - 1).clamp_min(0),
-        )  # fmt: skip
+        )
     for row, length in enumerate(lengths):
         alone = BoundedCache(model, **SMALL, scores=scores)
         logits(model, ids[row : row + 1, 36 - length :], alone)
@@ -183,9 +185,15 @@ def test_scores_are_float32_and_a_seed_decides_them():
 
 def test_scores_of_a_model_of_135_million_have_under_five_megabytes():
     config = transformers.LlamaConfig(
-        vocab_size=8, hidden_size=576, intermediate_size=8, num_hidden_layers=30, num_attention_heads=9,
-        num_key_value_heads=3, eos_token_id=None, bos_token_id=None,
-    )  # fmt: skip
+        vocab_size=8,
+        hidden_size=576,
+        intermediate_size=8,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        eos_token_id=None,
+        bos_token_id=None,
+    )
     scores = Scores(transformers.LlamaForCausalLM(config), window=64, capacity=188)
     assert sum(value.nbytes for value in scores.state_dict().values()) < 5e6
 

@@ -8,9 +8,26 @@ import torch
 from plait import hugging_face
 
 WORDS = [
-    "the", "a", "river", "stone", "bird", "walks", "under", "over", "bright", "cold",
-    "morning", "and", "then", "it", "was", "old", "new", "light", "house",
-]  # fmt: skip
+    "the",
+    "a",
+    "river",
+    "stone",
+    "bird",
+    "walks",
+    "under",
+    "over",
+    "bright",
+    "cold",
+    "morning",
+    "and",
+    "then",
+    "it",
+    "was",
+    "old",
+    "new",
+    "light",
+    "house",
+]
 FACTS = "The magic number of the. VAR = stands for. The text above mentions the magic number of the "
 SIZES = {
     "hidden_size": 16,

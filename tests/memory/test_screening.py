@@ -47,9 +47,12 @@ def screened(layer, x, window, capacity, noise=None):
 
 @settings(max_examples=25, deadline=None)
 @given(
-    window=st.integers(1, 5), capacity=st.integers(0, 5), steps=st.integers(1, 25), seed=st.integers(0, 999),
+    window=st.integers(1, 5),
+    capacity=st.integers(0, 5),
+    steps=st.integers(1, 25),
+    seed=st.integers(0, 999),
     learned=st.booleans(),
-)  # fmt: skip
+)
 def test_screening_equals_its_restatement(window, capacity, steps, seed, learned):
     torch.manual_seed(seed)
     memory = RelevancyMemory(window, capacity, "learned" if learned else "earned", 0.0 if learned else None)

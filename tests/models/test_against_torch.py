@@ -142,7 +142,7 @@ def test_empty_sequences_and_batches_behave_as_in_torch(model):
         (lambda: plait.RelRNN(3, 4)(torch.randn(5, 2, 3), reset=torch.zeros(5, 2)), "reset: expected bool"),
         (lambda: plait.RelRNN(3, 4)(torch.randn(5, 2, 3), nudge=[torch.zeros(5, 2, 9)]), "nudge: expected"),
     ],
-)  # fmt: skip
+)
 def test_wrong_shapes_are_named(call, message):
     with pytest.raises(ShapeError, match=message):
         call()

@@ -62,8 +62,16 @@ def test_arguments():
         assert list(inspect.signature(ours).parameters)[:10] == theirs
     model = plait.RelLSTM(3, 4, 2, False, True, 0.1, True, 0, "cpu", torch.float64)
     other = nn.LSTM(3, 4, 2, False, True, 0.1, True, 0, "cpu", torch.float64)
-    for name in ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout",
-                 "bidirectional", "proj_size"):  # fmt: skip
+    for name in (
+        "input_size",
+        "hidden_size",
+        "num_layers",
+        "bias",
+        "batch_first",
+        "dropout",
+        "bidirectional",
+        "proj_size",
+    ):
         assert getattr(model, name) == getattr(other, name), name
 
 
@@ -299,9 +307,11 @@ def test_export(tmp_path):
     numpy.save(tmp_path / "in.npy", inputs.numpy())
     files = [str(tmp_path / name) for name in ("model.pt2", "in.npy", "out.npy")]
     done = subprocess.run(
-        [sys.executable, "-c", LOADER, *files], capture_output=True, text=True,
+        [sys.executable, "-c", LOADER, *files],
+        capture_output=True,
+        text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     output = torch.from_numpy(numpy.load(files[2]))
     torch.testing.assert_close(output, model(inputs)[0].detach())

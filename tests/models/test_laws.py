@@ -17,7 +17,7 @@ from plait import (
     Transformer,
     UniformMemory,
     WindowMemory,
-)  # fmt: skip
+)
 from plait.cells import keep_orthogonal
 
 CELLS = {

@@ -15,9 +15,21 @@ from plait.models import MODELS, NamedModel, Transformer
 
 RECURRENT = {name: model for name, model in MODELS.items() if model is not Transformer}
 SHARED = (
-    "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional", "proj_size",
-    "device", "dtype", "initialiser", "mix", "truncate", "backend",
-)  # fmt: skip
+    "input_size",
+    "hidden_size",
+    "num_layers",
+    "bias",
+    "batch_first",
+    "dropout",
+    "bidirectional",
+    "proj_size",
+    "device",
+    "dtype",
+    "initialiser",
+    "mix",
+    "truncate",
+    "backend",
+)
 
 
 def arguments(model):
@@ -51,10 +63,24 @@ def test_an_argument_of_several_models_is_the_same_in_all():
 @pytest.mark.parametrize("name", RECURRENT)
 def test_every_option_reaches_the_model(name):
     other = {
-        "num_layers": 2, "bias": False, "dropout": 0.5, "bidirectional": True, "initialiser": "cayley",
-        "mix": 0.25, "truncate": 7, "nonlinearity": "relu", "forget_bias": 2.0, "window": 3, "capacity": 2,
-        "relevance": "learned", "noise": 0.5, "usage": 0.25, "grad_limit": 3.0, "every": 4, "top_k": 6,
-    }  # fmt: skip
+        "num_layers": 2,
+        "bias": False,
+        "dropout": 0.5,
+        "bidirectional": True,
+        "initialiser": "cayley",
+        "mix": 0.25,
+        "truncate": 7,
+        "nonlinearity": "relu",
+        "forget_bias": 2.0,
+        "window": 3,
+        "capacity": 2,
+        "relevance": "learned",
+        "noise": 0.5,
+        "usage": 0.25,
+        "grad_limit": 3.0,
+        "every": 4,
+        "top_k": 6,
+    }
     parameters = inspect.signature(RECURRENT[name]).parameters
     defaults = {option: p.default for option, p in parameters.items() if option in other}
     plain = RECURRENT[name](3, 4).options()

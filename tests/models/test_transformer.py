@@ -126,8 +126,13 @@ def test_traces_are_the_weights():
         torch.testing.assert_close(trace.weights.sum(-1), torch.ones(6, 2, dtype=DOUBLE))
         assert (trace.weights[trace.born < 0] == 0).all()
         assert [sorted(b for b in row if b >= 0) for row in trace.born[:, 1].tolist()] == [
-            [0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0], [0, 1]
-        ]  # fmt: skip
+            [0],
+            [0, 1],
+            [0, 1, 2],
+            [0, 1, 2, 3],
+            [0],
+            [0, 1],
+        ]
 
 
 def test_nudges_receive_the_derivative_by_each_blocks_output():
@@ -188,7 +193,10 @@ def test_what_is_added_to_the_stream_begins_smaller_the_more_layers_there_are(de
     torch.manual_seed(0)
     block = Block(128, 4, depth)
     for layer, shrink in (
-        (block.into_heads, 1), (block.widen, 1), (block.out_of_heads, 2 * depth), (block.narrow, 2 * depth)
-    ):  # fmt: skip
+        (block.into_heads, 1),
+        (block.widen, 1),
+        (block.out_of_heads, 2 * depth),
+        (block.narrow, 2 * depth),
+    ):
         wanted = 1 / math.sqrt(shrink * layer.in_features)
         assert layer.weight.std().item() == pytest.approx(wanted, rel=0.02)

@@ -46,8 +46,11 @@ class Copy:
         shutil.rmtree(folder, ignore_errors=True)
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT, capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         self.files = {name: ROOT / name for name in listed.split("\0") if (ROOT / name).is_file()}
         for name, source in self.files.items():
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -138,9 +141,11 @@ def _child(copied: Copy, work: Callable[[], int], seconds: float, output: Path) 
         _import_from(copied)
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limits = {
-            resource.RLIMIT_AS: pages * resource.getpagesize() + MEMORY, resource.RLIMIT_FSIZE: FILE,
-            resource.RLIMIT_CORE: 0, resource.RLIMIT_CPU: int(seconds) + 1,
-        }  # fmt: skip
+            resource.RLIMIT_AS: pages * resource.getpagesize() + MEMORY,
+            resource.RLIMIT_FSIZE: FILE,
+            resource.RLIMIT_CORE: 0,
+            resource.RLIMIT_CPU: int(seconds) + 1,
+        }
         for kind, most in limits.items():
             resource.setrlimit(kind, (most, most + (kind == resource.RLIMIT_CPU)))
         code = work()
@@ -164,9 +169,12 @@ def _import_from(copied: Copy) -> None:
     ]
     os.chdir(copied.folder)
     os.environ |= {
-        "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(copied.home),
-        "TMPDIR": str(copied.home / "tmp"), "CI": "1",  # hypothesis draws the same examples each time
-    }  # fmt: skip
+        "PYTHONPATH": source,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": str(copied.home),
+        "TMPDIR": str(copied.home / "tmp"),
+        "CI": "1",  # hypothesis draws the same examples each time
+    }
     os.environ.pop("PYTEST_CURRENT_TEST", None)
     sys.dont_write_bytecode = True
     import tempfile

@@ -19,9 +19,18 @@ from tests.mutants.copied import ROOT, Copy, forked
 SOURCE = "src/plait"
 # Tests of everything at once: what they tell about a line is not worth what they cost.
 APART = {
-    "faults", "fuzz", "mutants", "test_examples.py", "test_packaging.py", "test_readme.py", "test_release.py",
-    "test_results.py", "test_site.py", "test_walk.py", "test_workflows.py",
-}  # fmt: skip
+    "faults",
+    "fuzz",
+    "mutants",
+    "test_examples.py",
+    "test_packaging.py",
+    "test_readme.py",
+    "test_release.py",
+    "test_results.py",
+    "test_site.py",
+    "test_walk.py",
+    "test_workflows.py",
+}
 FEW = 20  # tests of a module, below which those of the modules that import it are tried too
 HOUR = 3600
 WORDS = [

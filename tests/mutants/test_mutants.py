@@ -26,8 +26,11 @@ MUTATED = [
     ("a = b < c", "comparison", {"a = b <= c", "a = b >= c"}),
     ("a = b == c", "comparison", {"a = b != c"}),
     ("a = b not in c", "comparison", {"a = b in c"}),
-    ("a = 0 < b <= c", "comparison",
-     {"a = 0 <= b <= c", "a = 0 >= b <= c", "a = 0 < b < c", "a = 0 < b > c"}),
+    (
+        "a = 0 < b <= c",
+        "comparison",
+        {"a = 0 <= b <= c", "a = 0 >= b <= c", "a = 0 < b < c", "a = 0 < b > c"},
+    ),
     ("a = 2 * (b + c)", "operator", {"a = 2 / (b + c)", "a = 2 * (b - c)"}),
     ("a = b ** -c", "operator", {"a = b * -c"}),
     ("a = b and c", "and/or", {"a = b or c"}),
@@ -44,14 +47,23 @@ MUTATED = [
     ("a = max(b, key=c)", "min/max, any/all", {"a = min(b, key=c)"}),
     ("if b:\n    a = c", "condition negated", {"if not b:\n    a = c"}),
     ("if b:\n    raise E(f'{c + 1}')", "statement removed", {"if b:\n    pass"}),
-    ("a.b = c\nd += e\nf(g)\nh = i", "statement removed",
-     {"pass\nd += e\nf(g)\nh = i", "a.b = c\npass\nf(g)\nh = i", "a.b = c\nd += e\npass\nh = i"}),
-    ("def f(a, b=3):\n    return a", "number",
-     {"def f(a, b=4):\n    return a", "def f(a, b=2):\n    return a"}),
-    ("a = [b + c for b in d if b > e]", None,
-     {f"a = [b {c} for b in d if b {e}]" for c, e in (("- c", "> e"), ("+ c", ">= e"), ("+ c", "<= e"))}),
+    (
+        "a.b = c\nd += e\nf(g)\nh = i",
+        "statement removed",
+        {"pass\nd += e\nf(g)\nh = i", "a.b = c\npass\nf(g)\nh = i", "a.b = c\nd += e\npass\nh = i"},
+    ),
+    (
+        "def f(a, b=3):\n    return a",
+        "number",
+        {"def f(a, b=4):\n    return a", "def f(a, b=2):\n    return a"},
+    ),
+    (
+        "a = [b + c for b in d if b > e]",
+        None,
+        {f"a = [b {c} for b in d if b {e}]" for c, e in (("- c", "> e"), ("+ c", ">= e"), ("+ c", "<= e"))},
+    ),
     ('é = "é" if b < c else d', "comparison", {"é = 'é' if b <= c else d", "é = 'é' if b >= c else d"}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "kind", "expected"), MUTATED, ids=[f"{m[1]}: {m[0][:20]}" for m in MUTATED])
@@ -59,18 +71,21 @@ def test_mutants_of_a_line(text, kind, expected):
     assert changed(text, kind) == expected
 
 
-@pytest.mark.parametrize("text", [
-    '"""A module with 3 words."""',
-    '__all__ = ["f"] + g',
-    "a: Annotated[int, 3]",
-    "@cache(3)\nclass A:\n    pass",
-    "@triton.jit\ndef f(a):\n    return a + 1",
-    "if TYPE_CHECKING:\n    from a import b",
-    "a = f'{b + 1:>3}'",
-    "a = 'b' + c",
-    "def f(a: Array[3]) -> Array[3]:\n    return a",
-    "import a, b",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"""A module with 3 words."""',
+        '__all__ = ["f"] + g',
+        "a: Annotated[int, 3]",
+        "@cache(3)\nclass A:\n    pass",
+        "@triton.jit\ndef f(a):\n    return a + 1",
+        "if TYPE_CHECKING:\n    from a import b",
+        "a = f'{b + 1:>3}'",
+        "a = 'b' + c",
+        "def f(a: Array[3]) -> Array[3]:\n    return a",
+        "import a, b",
+    ],
+)
 def test_text_annotations_and_kernels_are_left_alone(text):
     assert changed(text) == set()
 
@@ -104,10 +119,16 @@ def test_blocks_are_what_runs_together():
     assert blocks == {3: 0, 4: 6, 6: 6, 7: 7, 8: 8, 9: 9, 10: 8, 13: 13, 15: 0}
 
 
-@pytest.mark.parametrize(("call", "lines"), [
-    ("sign(-1)", {6, 7}), ("sign(1)", {6, 8, 9}), ("A().b()", {6, 8, 9, 13}), ("A()", set()),
-    ("quick(1)", set()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "lines"),
+    [
+        ("sign(-1)", {6, 7}),
+        ("sign(1)", {6, 8, 9}),
+        ("A().b()", {6, 8, 9, 13}),
+        ("A()", set()),
+        ("quick(1)", set()),
+    ],
+)
 def test_entered_blocks_are_recorded(monkeypatch, call, lines):
     recorder = types.ModuleType("_plait_cover")
     exec(cover.RECORDER, recorder.__dict__)
@@ -162,15 +183,18 @@ def test_a_seed_draws_the_same_mutants_of_executed_lines():
     assert command.chosen(every, 3, 6, ["other"]) == []
 
 
-@pytest.mark.parametrize(("status", "events", "result"), [
-    (0, [["began", "a"]], {"result": "survived"}),
-    (5, [], {"result": "survived"}),
-    (1, [["began", "a"], ["failed", "a"]], {"result": "killed", "by": "a"}),
-    (4, [], {"result": "killed", "by": "import", "how": "text"}),
-    (-11, [["began", "a"]], {"result": "killed", "by": "a", "how": "text"}),
-    (-24, [["began", "a"]], {"result": "timeout", "by": "a"}),
-    (None, [["began", "a"]], {"result": "timeout", "by": "a"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("status", "events", "result"),
+    [
+        (0, [["began", "a"]], {"result": "survived"}),
+        (5, [], {"result": "survived"}),
+        (1, [["began", "a"], ["failed", "a"]], {"result": "killed", "by": "a"}),
+        (4, [], {"result": "killed", "by": "import", "how": "text"}),
+        (-11, [["began", "a"]], {"result": "killed", "by": "a", "how": "text"}),
+        (-24, [["began", "a"]], {"result": "timeout", "by": "a"}),
+        (None, [["began", "a"]], {"result": "timeout", "by": "a"}),
+    ],
+)
 def test_how_a_run_is_judged(status, events, result):
     assert command._judged(Ended(status, 1.0, "text"), events) == result
 
@@ -220,8 +244,11 @@ def test_a_project_from_end_to_end(tmp_path):
         words = ["--seed", "1", "--mutants", str(mutants), "--seconds", str(seconds), "--work", str(work)]
         done = subprocess.run(
             [sys.executable, "-c", RUN, str(project), *words],
-            capture_output=True, text=True, cwd=ROOT, env=alone,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=alone,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -239,11 +266,14 @@ def test_a_project_from_end_to_end(tmp_path):
     assert (project / "src/plait/sums.py").read_text() == SMALL["src/plait/sums.py"]
 
 
-@pytest.mark.parametrize(("status", "events", "expected"), [
-    (0, [["began", "a.py::b"]], False),
-    (1, [["began", "a.py::b"], ["failed", "a.py::b"]], True),
-    (70, [], True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("status", "events", "expected"),
+    [
+        (0, [["began", "a.py::b"]], False),
+        (1, [["began", "a.py::b"], ["failed", "a.py::b"]], True),
+        (70, [], True),
+    ],
+)
 def test_what_fails_without_a_mutant_is_no_verdict(monkeypatch, status, events, expected):
     monkeypatch.setattr(command, "_pytest", lambda copied, names, seconds: (Ended(status, 1.0, ""), events))
     lines = []

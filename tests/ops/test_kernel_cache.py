@@ -29,8 +29,10 @@ print(cache.kept(sys.argv[2], ".so", build).name)
 def started(name: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", BUILD, str(kernel_cache.__file__), name],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "building\n"
     return process

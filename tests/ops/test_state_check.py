@@ -157,9 +157,12 @@ def test_a_record_lives_and_dies_with_its_memory():
     (memory,) = state.memory
     gone = [weakref.ref(memory.age), weakref.ref(memory.validation.keys)]
     for other in (
-        memory._replace(age=memory.age - 1), MemoryState(*memory), copy.copy(memory), copy.deepcopy(memory),
+        memory._replace(age=memory.age - 1),
+        MemoryState(*memory),
+        copy.copy(memory),
+        copy.deepcopy(memory),
         pickle.loads(pickle.dumps(memory)),
-    ):  # fmt: skip
+    ):
         assert type(other) is MemoryState
         assert other.validation is None
     del memory, state, other, step

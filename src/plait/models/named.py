@@ -111,10 +111,14 @@ class NamedModel(Recurrent):
         if callable(layer.mix):
             return None
         values = {
-            "hidden_size": self.hidden_size, "num_layers": self.num_layers, "dropout": self.dropout,
-            "bias": layer.cell.bias is not None, "bidirectional": self.bidirectional, "mix": layer.mix,
+            "hidden_size": self.hidden_size,
+            "num_layers": self.num_layers,
+            "dropout": self.dropout,
+            "bias": layer.cell.bias is not None,
+            "bidirectional": self.bidirectional,
+            "mix": layer.mix,
             "truncate": layer.truncate,
-        }  # fmt: skip
+        }
         values |= {name: getattr(layer.cell, name) for name in self._cell_options()}
         return self._described(values, layer.memory)
 

@@ -19,20 +19,39 @@ GPT2 = {
     "n_positions": 1024,
 }
 LLAMA = {
-    "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
-    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "tie_word_embeddings": False,
-    "attention_bias": False, "mlp_bias": False, "max_position_embeddings": 131072,
-}  # fmt: skip
+    "model_type": "llama",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "max_position_embeddings": 131072,
+}
 QWEN = {
-    "model_type": "qwen2", "num_hidden_layers": 24, "hidden_size": 896, "num_attention_heads": 14,
-    "num_key_value_heads": 2, "intermediate_size": 4864, "vocab_size": 151936, "tie_word_embeddings": True,
-}  # fmt: skip
+    "model_type": "qwen2",
+    "num_hidden_layers": 24,
+    "hidden_size": 896,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "intermediate_size": 4864,
+    "vocab_size": 151936,
+    "tie_word_embeddings": True,
+}
 MIXTRAL = {**LLAMA, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
 PYTHIA = {
-    "model_type": "gpt_neox", "num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16,
-    "intermediate_size": 4096, "vocab_size": 50304, "tie_word_embeddings": False,
+    "model_type": "gpt_neox",
+    "num_hidden_layers": 24,
+    "hidden_size": 1024,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+    "vocab_size": 50304,
+    "tie_word_embeddings": False,
     "max_position_embeddings": 2048,
-}  # fmt: skip
+}
 DBRX = {"model_type": "dbrx", "d_model": 64, "n_heads": 4, "n_layers": 2}
 
 
@@ -105,11 +124,14 @@ HOSTILE = {
     "settings as a list": {**DBRX, "ffn_config": [1]},
     "settings of text": {**DBRX, "ffn_config": {"ffn_hidden_size": "x"}},
     "built, experts as an object": {
-        "model_type": "deepseek_v3", "num_hidden_layers": 2, "hidden_size": 64, "n_routed_experts": {"a": 1},
+        "model_type": "deepseek_v3",
+        "num_hidden_layers": 2,
+        "hidden_size": 64,
+        "n_routed_experts": {"a": 1},
     },
     "layers without end": {"model_type": "qwen2_moe", "num_hidden_layers": 10**12},
     "built, without end": {"model_type": "deepseek_v3", "num_hidden_layers": 10**9, "hidden_size": 64},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -39,40 +39,88 @@ def read(tmp_path, values):
 
 # Settings as published; per layer and token: keys and values, two bytes each.
 GPT_OSS_20B = {
-    "model_type": "gpt_oss", "num_hidden_layers": 24, "hidden_size": 2880, "num_attention_heads": 64,
-    "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 2880, "vocab_size": 201088,
-    "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128, "attention_bias": True,
-    "tie_word_embeddings": False, "layer_types": ["sliding_attention", "full_attention"] * 12,
-}  # fmt: skip
+    "model_type": "gpt_oss",
+    "num_hidden_layers": 24,
+    "hidden_size": 2880,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "intermediate_size": 2880,
+    "vocab_size": 201088,
+    "num_local_experts": 32,
+    "num_experts_per_tok": 4,
+    "sliding_window": 128,
+    "attention_bias": True,
+    "tie_word_embeddings": False,
+    "layer_types": ["sliding_attention", "full_attention"] * 12,
+}
 GEMMA_2_9B = {
-    "model_type": "gemma2", "num_hidden_layers": 42, "hidden_size": 3584, "num_attention_heads": 16,
-    "num_key_value_heads": 8, "head_dim": 256, "intermediate_size": 14336, "vocab_size": 256000,
+    "model_type": "gemma2",
+    "num_hidden_layers": 42,
+    "hidden_size": 3584,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 256,
+    "intermediate_size": 14336,
+    "vocab_size": 256000,
     "sliding_window": 4096,
-}  # fmt: skip
+}
 GEMMA_3_4B = {
-    "model_type": "gemma3", "text_config": {
-        "model_type": "gemma3_text", "num_hidden_layers": 34, "hidden_size": 2560, "intermediate_size": 10240,
+    "model_type": "gemma3",
+    "text_config": {
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 34,
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
         "sliding_window": 1024,
     },
-}  # fmt: skip
+}
 MISTRAL_7B = {
-    "model_type": "mistral", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
-    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 32000, "sliding_window": 4096,
+    "model_type": "mistral",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 32000,
+    "sliding_window": 4096,
     "tie_word_embeddings": False,
-}  # fmt: skip
+}
 QWEN = {
-    "model_type": "qwen2", "num_hidden_layers": 28, "hidden_size": 3584, "num_attention_heads": 28,
-    "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064, "sliding_window": 131072,
-    "max_window_layers": 28, "use_sliding_window": False, "tie_word_embeddings": False,
-}  # fmt: skip
+    "model_type": "qwen2",
+    "num_hidden_layers": 28,
+    "hidden_size": 3584,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "intermediate_size": 18944,
+    "vocab_size": 152064,
+    "sliding_window": 131072,
+    "max_window_layers": 28,
+    "use_sliding_window": False,
+    "tie_word_embeddings": False,
+}
 DEEPSEEK_V3 = {"model_type": "deepseek_v3"}  # its class has the published sizes
 DEEPSEEK_V2_LITE = {
-    "model_type": "deepseek_v2", "num_hidden_layers": 27, "hidden_size": 2048, "num_attention_heads": 16,
-    "num_key_value_heads": 16, "kv_lora_rank": 512, "q_lora_rank": None, "qk_rope_head_dim": 64,
-    "qk_nope_head_dim": 128, "v_head_dim": 128, "intermediate_size": 10944, "moe_intermediate_size": 1408,
-    "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6, "first_k_dense_replace": 1,
-    "vocab_size": 102400, "n_group": 1, "topk_group": 1,
-}  # fmt: skip
+    "model_type": "deepseek_v2",
+    "num_hidden_layers": 27,
+    "hidden_size": 2048,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "kv_lora_rank": 512,
+    "q_lora_rank": None,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+    "intermediate_size": 10944,
+    "moe_intermediate_size": 1408,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 6,
+    "first_k_dense_replace": 1,
+    "vocab_size": 102400,
+    "n_group": 1,
+    "topk_group": 1,
+}
 JAMBA = {"model_type": "jamba"}
 QWEN3_NEXT = {"model_type": "qwen3_next"}
 MAMBA_130M = {"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 24, "state_size": 16}
@@ -80,7 +128,10 @@ MAMBA_130M = {"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 24
 # Bytes a token adds for good, bytes of full windows, operations of attention after 2,048 others.
 BY_HAND = {
     "gpt-oss-20b": (
-        GPT_OSS_20B, 12 * 2 * 8 * 64 * 2, 12 * 2 * 8 * 64 * 2 * 128, 4 * 64 * 64 * (12 * 2048 + 12 * 128),
+        GPT_OSS_20B,
+        12 * 2 * 8 * 64 * 2,
+        12 * 2 * 8 * 64 * 2 * 128,
+        4 * 64 * 64 * (12 * 2048 + 12 * 128),
     ),
     "Gemma-2-9B": (GEMMA_2_9B, 168 * KIB, 21 * 8 * KIB * 4096, 42 * 4 * 16 * 256 * 2048),
     "Gemma-3-4B": (GEMMA_3_4B, 20 * KIB, 29 * 4 * KIB * 1024, 4 * 8 * 256 * (5 * 2048 + 29 * 1024)),
@@ -92,7 +143,7 @@ BY_HAND = {
     "Jamba": (JAMBA, 4 * 2 * 8 * 128 * 2, 0, 4 * 4 * 4096 * 2048),
     "Qwen3-Next-80B": (QWEN3_NEXT, 12 * 2 * 2 * 256 * 2, 0, 12 * 4 * 16 * 256 * 2048),
     "Mamba-130M": (MAMBA_130M, 0, 0, 0),
-}  # fmt: skip
+}
 BUILT = {"DeepSeek-V3", "DeepSeek-V2-Lite", "Jamba", "Qwen3-Next-80B", "Mamba-130M"}
 
 
@@ -139,12 +190,14 @@ WITHOUT = {
     "falcon_h1": ({"model_type": "falcon_h1"}, "here 32 of 32 are recurrent too"),
     "lfm2": (
         {
-            "model_type": "lfm2", "num_hidden_layers": 16, "hidden_size": 2048,
+            "model_type": "lfm2",
+            "num_hidden_layers": 16,
+            "hidden_size": 2048,
             "layer_types": (["conv", "conv", "full_attention"] * 6)[:16],
         },
         "here 5 of 16 do",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WITHOUT)

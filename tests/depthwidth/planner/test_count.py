@@ -6,9 +6,14 @@ from plait.depthwidth.planner import Architecture, count_params
 from plait.errors import ConfigError
 
 LLAMA = {
-    "gated": True, "positions": 0, "query_key_value_bias": False, "output_bias": False,
-    "feed_forward_bias": False, "norm_params": 1, "tied": False,
-}  # fmt: skip
+    "gated": True,
+    "positions": 0,
+    "query_key_value_bias": False,
+    "output_bias": False,
+    "feed_forward_bias": False,
+    "norm_params": 1,
+    "tied": False,
+}
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,13 @@ GPT2 = {"n_layer": 3, "n_embd": 48, "n_head": 6, "vocab_size": 101, "n_positions
 BERT = {**SMALL, "intermediate_size": 80, "max_position_embeddings": 37, "type_vocab_size": 3}
 MOE = {"num_experts_per_tok": 2, "pad_token_id": 0}
 DBRX = {
-    "n_layers": 3, "d_model": 48, "n_heads": 6, "vocab_size": 101,
+    "n_layers": 3,
+    "d_model": 48,
+    "n_heads": 6,
+    "vocab_size": 101,
     "attn_config": {"kv_n_heads": 2, "rope_theta": 5e5, "clip_qkv": 8},
     "ffn_config": {"ffn_hidden_size": 80, "moe_num_experts": 5, "moe_top_k": 2},
-}  # fmt: skip
+}
 FALCON = {**SMALL, "ffn_hidden_size": 100}
 T5 = {"num_layers": 3, "d_model": 48, "num_heads": 6, "d_kv": 10, "d_ff": 80, "vocab_size": 101}
 

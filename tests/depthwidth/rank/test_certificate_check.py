@@ -159,10 +159,8 @@ EDITS = {
     "out of range": (lambda h: shown(h).update(columns=[[10**9, 10**9 + 110]]), "out of range"),
     "other columns": (lambda h: shown(h).update(columns=[[1, 111]]), "the witness does not hold"),
     "short solution": (lambda h: shown(h).update(solution="AAAA"), "solution: expected"),
-    "no base64": (
-        lambda h: shown(h).update(solution="?" * 2000), "solution: expected base64"
-    ),
-}  # fmt: skip
+    "no base64": (lambda h: shown(h).update(solution="?" * 2000), "solution: expected base64"),
+}
 
 
 @pytest.mark.parametrize("name", EDITS)
@@ -179,10 +177,20 @@ def test_edited_certificates_are_refused_in_one_line(name, honest, tmp_path):
 @pytest.mark.parametrize(
     "text",
     [
-        "", "{}", "[]", "null", "110", "not JSON", '{"rank": NaN}', '{"rank": Infinity}', '{"a": 1, "a": 2}',
-        "[" * 100_000, '{"rank": ' + "9" * 5000 + "}", "\x00",
+        "",
+        "{}",
+        "[]",
+        "null",
+        "110",
+        "not JSON",
+        '{"rank": NaN}',
+        '{"rank": Infinity}',
+        '{"a": 1, "a": 2}',
+        "[" * 100_000,
+        '{"rank": ' + "9" * 5000 + "}",
+        "\x00",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_certificate(text, tmp_path):
     path = tmp_path / "certificate.json"
     path.write_text(text)

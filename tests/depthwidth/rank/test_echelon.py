@@ -32,9 +32,13 @@ def slow_rank(matrix, prime):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.integers(1, 40), st.integers(1, 40), st.integers(0, 40), st.sampled_from([2, 3, 101, PRIMES[0]]),
-    st.integers(0, 10**6), st.sampled_from(DEVICES),
-)  # fmt: skip
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.integers(0, 40),
+    st.sampled_from([2, 3, 101, PRIMES[0]]),
+    st.integers(0, 10**6),
+    st.sampled_from(DEVICES),
+)
 def test_against_plain_elimination(rows, columns, inner, prime, seed, device):
     rng = np.random.default_rng(seed)
     matrix = rng.integers(-50, 50, (rows, inner)) @ rng.integers(-50, 50, (inner, columns))

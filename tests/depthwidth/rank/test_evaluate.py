@@ -33,9 +33,12 @@ def congruent(a, b):
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.integers(1, 3), st.sampled_from([(2, 1), (2, 2), (4, 2), (3, 3), (4, 4)]), st.booleans(),
-    st.sampled_from([None, "torch:cpu"]), st.integers(0, 10**6),
-)  # fmt: skip
+    st.integers(1, 3),
+    st.sampled_from([(2, 1), (2, 2), (4, 2), (3, 3), (4, 4)]),
+    st.booleans(),
+    st.sampled_from([None, "torch:cpu"]),
+    st.integers(0, 10**6),
+)
 def test_rows_are_the_network(depth, shape, residual, device, seed):
     width, heads = shape
     rng = np.random.default_rng(seed)

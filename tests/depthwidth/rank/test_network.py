@@ -40,9 +40,12 @@ def by_the_sum(tokens, weights, residual):
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.integers(1, 3), st.sampled_from([(2, 1), (2, 2), (4, 2), (3, 3), (6, 2)]), st.integers(1, 5),
-    st.booleans(), st.integers(0, 10**6),
-)  # fmt: skip
+    st.integers(1, 3),
+    st.sampled_from([(2, 1), (2, 2), (4, 2), (3, 3), (6, 2)]),
+    st.integers(1, 5),
+    st.booleans(),
+    st.integers(0, 10**6),
+)
 def test_three_forms_agree(depth, shape, tokens, residual, seed):
     width, heads = shape
     rng = np.random.default_rng(seed)

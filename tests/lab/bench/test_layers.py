@@ -15,13 +15,36 @@ from plait.lab.cli import main
 from plait.ops.attentive_scan import torch_scan
 
 TINY = [
-    "--quick", "--repeats", "2", "--hidden", "8", "--input-size", "3", "--shapes", "6x2", "--device", "cpu",
-    "--threads", "1",
-]  # fmt: skip
+    "--quick",
+    "--repeats",
+    "2",
+    "--hidden",
+    "8",
+    "--input-size",
+    "3",
+    "--shapes",
+    "6x2",
+    "--device",
+    "cpu",
+    "--threads",
+    "1",
+]
 COLUMNS = [
-    "layer", "backend", "T", "B", "hidden", "precision", "forward ms", "forward ratio", "ms", "spread ms",
-    "rounds", "peak MB", "parity", "ratio",
-]  # fmt: skip
+    "layer",
+    "backend",
+    "T",
+    "B",
+    "hidden",
+    "precision",
+    "forward ms",
+    "forward ratio",
+    "ms",
+    "spread ms",
+    "rounds",
+    "peak MB",
+    "parity",
+    "ratio",
+]
 
 
 class Operations(TorchDispatchMode):
@@ -81,16 +104,22 @@ def test_learned_beside_earned_a_stream_and_the_summary(capsys: pytest.CaptureFi
     data = json.loads(capsys.readouterr().out)
     names = [(row["layer"], row["backend"]) for row in data["rows"]]
     assert names == [
-        ("torch.nn.LSTM", "torch.nn"), ("torch.nn.RNN", "torch.nn"),
-        ("RelLSTM", "torch"), ("RelLSTM", "reference"),
-        ("RelLSTM, learned", "torch"), ("RelLSTM, learned", "reference"),
-        ("MemRNN", "torch"), ("MemRNN", "reference"),
-    ]  # fmt: skip
+        ("torch.nn.LSTM", "torch.nn"),
+        ("torch.nn.RNN", "torch.nn"),
+        ("RelLSTM", "torch"),
+        ("RelLSTM", "reference"),
+        ("RelLSTM, learned", "torch"),
+        ("RelLSTM, learned", "reference"),
+        ("MemRNN", "torch"),
+        ("MemRNN", "reference"),
+    ]
     assert [row["layer"] for row in data["rows"] if row.get("to earned")] == ["RelLSTM, learned"] * 2
     stream = {(row["layer"], row["backend"], row["hidden"], row["B"]): row for row in data["stream"]}
     assert [*stream] == [
-        ("torch.nn.LSTM", "torch.nn", 8, 1), ("RelLSTM", "torch", 8, 1), ("RelLSTM", "reference", 8, 1),
-    ]  # fmt: skip
+        ("torch.nn.LSTM", "torch.nn", 8, 1),
+        ("RelLSTM", "torch", 8, 1),
+        ("RelLSTM", "reference", 8, 1),
+    ]
     assert all(row["µs"] > 0 for row in stream.values())
     assert stream["torch.nn.LSTM", "torch.nn", 8, 1]["ratio"] == 1
     row = next(row for row in data["rows"] if row["layer"] == "MemRNN")

@@ -84,8 +84,9 @@ def test_ours_alone(tmp_path, capsys):
     assert "to RecurrentPPO" in capsys.readouterr().out
     found = json.loads(out.read_text())
     assert [(row["learner"], row["backend"]) for row in found["rows"]] == [
-        ("lstm", "minigrid"), ("memlstm", "minigrid"),
-    ]  # fmt: skip
+        ("lstm", "minigrid"),
+        ("memlstm", "minigrid"),
+    ]
     assert all(row["collection"] > row["training"] > 0 for row in found["rows"])
     assert found["rows"][0]["steps a turn"] == 32
     assert {"machine", "versions", "commit", "command", "date"} <= set(found)
@@ -172,8 +173,10 @@ def test_the_peer_sees_what_we_see():
     env = recurrent_ppo.vector_env("GoToDoor-5x5", 2, seed=0)
     seen = env.reset()
     assert {name: part.shape for name, part in seen.items()} == {
-        "image": (2, 7, 7, 3), "direction": (2, 1), "mission": (2, 13),
-    }  # fmt: skip
+        "image": (2, 7, 7, 3),
+        "direction": (2, 1),
+        "mission": (2, 13),
+    }
     like = make_vec_env("GoToDoor-5x5", 2).reset().observation
     assert (seen["mission"][:, :3] == like.mission[:, :3].numpy()).all()  # go to the …
     model = recurrent_ppo.matched("GoToDoor-5x5", SETTINGS, 8)

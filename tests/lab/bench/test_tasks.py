@@ -31,8 +31,11 @@ def test_a_whole_epoch_is_measured_and_a_part_is_extrapolated(small, tmp_path):
     result = bench_tasks(updates=7, device="cpu", threads=1, out=tmp_path / "tasks.json")
     rows = result.data["rows"]
     assert [(row["task"], row["layer"]) for row in rows] == [
-        ("pmnist", "RelRNN"), ("pmnist", "torch.nn.LSTM"), ("text", "RelLSTM"), ("text", "torch.nn.LSTM"),
-    ]  # fmt: skip
+        ("pmnist", "RelRNN"),
+        ("pmnist", "torch.nn.LSTM"),
+        ("text", "RelLSTM"),
+        ("text", "torch.nn.LSTM"),
+    ]
     assert rows[0]["how"] == "extrapolated from 70.0%"
     assert (rows[0]["T"], rows[0]["updates"], rows[0]["of"]) == (24, 7, 10)
     assert rows[0]["ratio"] == pytest.approx(rows[0]["ms per update"] / rows[1]["ms per update"], rel=0.8)

@@ -40,10 +40,18 @@ def reader():
     becomes its key; both lie in the pair of features that rotate slowest.
     """
     config = transformers.LlamaConfig(
-        vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=2, rope_parameters={"rope_type": "default", "rope_theta": 1e12},
-        bos_token_id=None, eos_token_id=None, initializer_range=0.5, tie_word_embeddings=False,
-    )  # fmt: skip
+        vocab_size=32,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e12},
+        bos_token_id=None,
+        eos_token_id=None,
+        initializer_range=0.5,
+        tie_word_embeddings=False,
+    )
     torch.manual_seed(0)
     model = transformers.LlamaForCausalLM(config).eval().requires_grad_(False)
     attention = model.model.layers[0].self_attn
@@ -114,8 +122,9 @@ def test_usage_is_that_of_a_plain_loop(power, most, monkeypatch):
             for j in range(12):
                 weights = [
                     (query[row, q, t] @ key[row, head, : t + 1].T / 6**0.5).softmax(-1)[j]
-                    for q in (2 * head, 2 * head + 1) for t in range(max(step, j), 12)
-                ]  # fmt: skip
+                    for q in (2 * head, 2 * head + 1)
+                    for t in range(max(step, j), 12)
+                ]
                 torch.testing.assert_close(use[row, head, g, j], torch.stack(weights).norm(power))
 
 

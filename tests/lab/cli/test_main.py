@@ -44,9 +44,11 @@ def test_a_reader_that_goes_away_is_no_error(words):
     )
     job = subprocess.Popen(
         [sys.executable, "-c", script],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
-    )  # fmt: skip
+    )
     job.stdout.close()
     job.stdin.write(b"x")
     job.stdin.close()

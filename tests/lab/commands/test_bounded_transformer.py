@@ -9,10 +9,28 @@ from matplotlib.image import imread
 from plait.lab.cli import main
 
 SMALL = [
-    "--model", "transformer", "--hidden", "8", "--heads", "2", "--delay", "12", "--lead-in", "6",
-    "--updates", "4", "--batch-size", "4", "--evaluate-on", "8", "--evaluate-every", "2",
-    "--device", "cpu", "--quiet",
-]  # fmt: skip
+    "--model",
+    "transformer",
+    "--hidden",
+    "8",
+    "--heads",
+    "2",
+    "--delay",
+    "12",
+    "--lead-in",
+    "6",
+    "--updates",
+    "4",
+    "--batch-size",
+    "4",
+    "--evaluate-on",
+    "8",
+    "--evaluate-every",
+    "2",
+    "--device",
+    "cpu",
+    "--quiet",
+]
 MEMORY = ["--memory", "relevancy", "--window", "4", "--capacity", "3"]
 
 

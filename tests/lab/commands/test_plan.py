@@ -57,10 +57,15 @@ def test_judge(capsys):
 def test_judge_a_configuration_file(capsys, tmp_path):
     path = tmp_path / "config.json"
     values = {
-        "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
+        "model_type": "llama",
+        "num_hidden_layers": 32,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
         "tie_word_embeddings": False,
-    }  # fmt: skip
+    }
     path.write_text(json.dumps(values))
     code, out, _ = run(capsys, "plan", "judge", "--config", str(path))
     assert code == 0

@@ -54,7 +54,7 @@ WRITING = {
     "bench": ["bench", "memory", "--lengths", "2", "--hidden", "4", "--out", "bench.json"],
     "plot": ["plan", "table", "--plot", "plane.png"],
     "law": ["gradients", "law", "--eigenvalue", "0.5", "--length", "1000", "--plot", "law.png"],
-}  # fmt: skip
+}
 READING = {"runs": ["runs"], "show": ["runs", "show", "copy-rellstm"], "generate": ["tasks", "show", "copy"]}
 
 
@@ -78,8 +78,9 @@ def read_only(tmp_path_factory):
     how = "mount" if unshare else "hook"
     done = subprocess.run(
         [*unshare, sys.executable, str(script), str(folder), how, json.dumps(lines)],
-        capture_output=True, text=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+    )
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     assert len(found) == len(lines), done.stderr + done.stdout
     assert sorted(path.relative_to(folder) for path in folder.rglob("*")) == before, "nothing is left behind"

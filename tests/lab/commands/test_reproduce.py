@@ -46,8 +46,10 @@ def test_smoke_with_page_and_again(tmp_path, capsys):
     assert "2 were there" in said
     assert str(tmp_path / "report.html") in said
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
-        "experiment.json", "lock", "report.html",
-    }  # fmt: skip
+        "experiment.json",
+        "lock",
+        "report.html",
+    }
 
 
 @pytest.mark.parametrize(
@@ -79,9 +81,11 @@ def test_table_4_scores_a_run_in_both_environments(tmp_path, capsys):
     assert first["outcome"]["complete"] == 2
     rows = {cell["setting"]: cell for cell in first["cells"]}
     assert list(rows) == [
-        "RedBlueDoors-6x6, trained", "RedBlueDoors-8x8, tested", "GoToObject-6x6, trained",
+        "RedBlueDoors-6x6, trained",
+        "RedBlueDoors-8x8, tested",
+        "GoToObject-6x6, trained",
         "GoToObject-8x8, tested",
-    ]  # fmt: skip
+    ]
     found = {}
     for path in tmp_path.glob("*/summary.json"):
         found |= json.loads(path.read_text())["held_out"]

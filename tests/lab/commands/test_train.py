@@ -19,9 +19,21 @@ from plait.lab.runs.reading import find_run
 from plait.models import MODELS
 
 SMALL = [
-    "--hidden", "4", "--delay", "2", "--updates", "6", "--batch-size", "4", "--evaluate-on", "4",
-    "--evaluate-every", "3", "--device", "cpu",
-]  # fmt: skip
+    "--hidden",
+    "4",
+    "--delay",
+    "2",
+    "--updates",
+    "6",
+    "--batch-size",
+    "4",
+    "--evaluate-on",
+    "4",
+    "--evaluate-every",
+    "3",
+    "--device",
+    "cpu",
+]
 
 
 def train(out, *more, task="copy", model="lstm"):
@@ -207,7 +219,7 @@ def test_pack_and_unpack(tmp_path, capsys):
         (["runs", "unpack", "none.tar.gz"], ["No such file"]),
         (["runs", "shw", "x"], ["x"]),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_one_line(arguments, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     mistake(capsys, arguments, *words)
@@ -355,7 +367,7 @@ def test_tasks_and_gates_by_their_options(task, options, tmp_path, capsys):
         (["copy", "--model", "gru", "--chrono", "9", "--forget-bias", "1"], ["or chrono, got both"]),
         (["copy", "--model", "gru", "--forget-bias", "nan"], ["forget_bias: expected a finite number"]),
     ],
-)  # fmt: skip
+)
 def test_what_a_task_or_gate_cannot_be(arguments, words, tmp_path, capsys):
     mistake(capsys, ["train", *arguments, "--hidden", "4", "--out", tmp_path], *words)
     assert not list(tmp_path.iterdir())

@@ -11,9 +11,22 @@ pytest.importorskip("popgym")
 from plait.lab.cli import main
 
 SMALL = [
-    "--hidden", "8", "--n-envs", "4", "--n-steps", "10", "--total-timesteps", "1.2e2", "--n-minibatches", "2",
-    "--n-epochs", "1", "--evaluate-on", "2", "--quiet",
-]  # fmt: skip
+    "--hidden",
+    "8",
+    "--n-envs",
+    "4",
+    "--n-steps",
+    "10",
+    "--total-timesteps",
+    "1.2e2",
+    "--n-minibatches",
+    "2",
+    "--n-epochs",
+    "1",
+    "--evaluate-on",
+    "2",
+    "--quiet",
+]
 ECHO = "tests.lab.tasks.environments.echo:"
 
 

@@ -151,9 +151,11 @@ class _Hopper:
     def __init__(self, monkeypatch, capability=(9, 0)):
         torch = importlib.import_module("torch")
         for name, value in (
-            ("is_available", True), ("device_count", 1), ("get_device_name", "NVIDIA H200"),
+            ("is_available", True),
+            ("device_count", 1),
+            ("get_device_name", "NVIDIA H200"),
             ("get_device_capability", capability),
-        ):  # fmt: skip
+        ):
             monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
         monkeypatch.setattr(torch, "ones", lambda *_, **__: torch.zeros(2))
 

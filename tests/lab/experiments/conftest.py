@@ -20,9 +20,18 @@ def planned(column="LSTM", delay=3, model=None, trace=False, **training):
 
 def experiment(*runs, seeds=(0,), name="tiny"):
     return Experiment(
-        name=name, title="Tiny", source="here", claim="", kind="table", metric="accuracy", updates_to=0.99,
-        needs="", seeds=seeds, runs=runs, notes=(),
-    )  # fmt: skip
+        name=name,
+        title="Tiny",
+        source="here",
+        claim="",
+        kind="table",
+        metric="accuracy",
+        updates_to=0.99,
+        needs="",
+        seeds=seeds,
+        runs=runs,
+        notes=(),
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -68,8 +68,11 @@ def test_published_values_of_table_4():
     assert table["DoorKey-16x16, tested", "MemLSTM"] == 0.31
     learned = {cell for cell in table if cell[1] == "RelLSTM learned"}
     assert {row for row, _ in learned} == {
-        "MemoryS7, trained", "MemoryS13, tested", "DoorKey-5x5, trained", "DoorKey-16x16, tested",
-    }  # fmt: skip
+        "MemoryS7, trained",
+        "MemoryS13, tested",
+        "DoorKey-5x5, trained",
+        "DoorKey-16x16, tested",
+    }
     assert len(table) == 24 + 4
     assert {cell for cell, value in table.items() if value is None} == learned  # the paper has none
 
@@ -198,8 +201,13 @@ def test_each_model_has_the_published_recipe_and_ours():
     published = {run.cell: run for run in experiment_named("table5").runs}
     ours = {run.cell: run for run in experiment_named("table5", recipe="plait").runs}
     assert {column for _, column in ours} == {
-        "RelRNN, plait", "RelLSTM, plait", "MemRNN, plait", "LSTM, plait", "orth-RNN, plait", "expRNN, plait",
-    }  # fmt: skip
+        "RelRNN, plait",
+        "RelLSTM, plait",
+        "MemRNN, plait",
+        "LSTM, plait",
+        "orth-RNN, plait",
+        "expRNN, plait",
+    }
     for (row, column), run in ours.items():
         same = published[row, column.removesuffix(", plait")]
         assert (run.task, run.published, run.published_note) == (

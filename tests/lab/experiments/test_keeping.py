@@ -78,12 +78,15 @@ def test_what_was_held_stayed_as_the_page_says(model, optimizer, came, stayed):
 
 
 MODELS = {
-    "RelRNN earned": ("relrnn", "earned"), "RelRNN learned": ("relrnn", "learned"),
+    "RelRNN earned": ("relrnn", "earned"),
+    "RelRNN learned": ("relrnn", "learned"),
     "MemRNN": ("memrnn", "earned"),
-    "RelLSTM earned": ("rellstm", "earned"), "RelLSTM learned": ("rellstm", "learned"),
-    "MemLSTM": ("memlstm", "earned"), "LSTM, chrono": ("lstm", "earned"),
+    "RelLSTM earned": ("rellstm", "earned"),
+    "RelLSTM learned": ("rellstm", "learned"),
+    "MemLSTM": ("memlstm", "earned"),
+    "LSTM, chrono": ("lstm", "earned"),
     "Transformer, two layers": ("transformer", "earned"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -106,8 +109,12 @@ def test_every_lead_in_as_the_page_says(model):
 def test_denoise_over_a_thousand_steps_is_learned_at_shorter_delays_too():
     task = {"name": "denoise", "delay": 1000, "shortest_delay": 30}
     assert reached("held-and-late.tar.gz", model="relrnn", relevance="earned", **task) == [
-        3250, 3250, 3750, 5250, None,
-    ]  # fmt: skip
+        3250,
+        3250,
+        3750,
+        5250,
+        None,
+    ]
     assert reached("held-and-late.tar.gz", model="rellstm", relevance="learned", **task) == [None] * 5
     alone = {"name": "denoise", "delay": 1000}
     without = [run for run in runs_of("held-and-late.tar.gz") if run.description["task"] == alone]
@@ -154,8 +161,12 @@ def test_use_counted_by_answers_learns_with_every_seed():
         and "optimizer" not in one["recipe"]
     ]
     assert sorted(next(u for u, score, _ in curve if score >= 0.99) for curve in runs) == [
-        1250, 1500, 1750, 2000, 2250,
-    ]  # fmt: skip
+        1250,
+        1500,
+        1750,
+        2000,
+        2250,
+    ]
 
 
 @pytest.mark.parametrize(("settles", "stay"), [(None, 0), (0.1, 5), (0.03, 5), (0.01, 5)])

@@ -62,8 +62,11 @@ def test_status(tmp_path):
     (folder / "checkpoint.safetensors").touch()
     assert status_of(job) == "missing"
     for status, expected in [
-        ("complete", "trace"), ("stopped", "missing"), ("diverged", "diverged"), ("failed", "failed"),
-    ]:  # fmt: skip
+        ("complete", "trace"),
+        ("stopped", "missing"),
+        ("diverged", "diverged"),
+        ("failed", "failed"),
+    ]:
         (folder / "summary.json").write_text(json.dumps({"status": status}))
         assert status_of(job) == expected
     (folder / "summary.json").write_text(json.dumps({"status": "complete"}))

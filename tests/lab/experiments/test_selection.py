@@ -13,8 +13,11 @@ TABLE_4 = experiment_named("table4")
 def test_models_and_delays():
     part = Selection.read("relrnn,LSTM", "100, 2000").of(TABLE)
     assert [run.cell for run in part.runs] == [
-        ("T = 100", "LSTM"), ("T = 100", "RelRNN"), ("T = 2000", "LSTM"), ("T = 2000", "RelRNN"),
-    ]  # fmt: skip
+        ("T = 100", "LSTM"),
+        ("T = 100", "RelRNN"),
+        ("T = 2000", "LSTM"),
+        ("T = 2000", "RelRNN"),
+    ]
     assert part.seeds == TABLE.seeds
 
 

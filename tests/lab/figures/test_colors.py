@@ -62,8 +62,12 @@ def test_a_model_has_its_colour_in_any_company():
 def test_a_variant_has_the_hue_of_its_model_and_of_no_other():
     found = model_places(["RelLSTM learned", "RelLSTM earned", "RelRNN", "RelRNN, plait", "LSTM"])
     assert found == {
-        "RelLSTM learned": 2, "RelLSTM earned": 12, "RelRNN": 0, "RelRNN, plait": 10, "LSTM": 1,
-    }  # fmt: skip
+        "RelLSTM learned": 2,
+        "RelLSTM earned": 12,
+        "RelRNN": 0,
+        "RelRNN, plait": 10,
+        "LSTM": 1,
+    }
 
 
 @pytest.mark.parametrize("names", [["relrnn, seed 0", "relrnn, seed 1", "lstm"], ["orth-RNN", "expRNN"]])

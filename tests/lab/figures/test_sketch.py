@@ -69,9 +69,10 @@ def test_what_is_not_there_leaves_a_gap():
 
 def test_a_single_point_and_a_dashed_line_and_a_band_are_drawn():
     svg = sketch(
-        Curve([5], [1.0], "dot", "dots", 1), Curve([0, 5], [0.0, 2.0], "dashed", "solid", 13),
+        Curve([5], [1.0], "dot", "dots", 1),
+        Curve([0, 5], [0.0, 2.0], "dashed", "solid", 13),
         bands=[Band([0, 5], [0.0, 0.5], [1.0, 2.0], 4)],
-    )  # fmt: skip
+    )
     assert len(list(svg.iter(f"{SVG}circle"))) == 1
     (dashed,) = [path for path in svg.iter(f"{SVG}path") if path.get("stroke-dasharray")]
     assert dashed.get("stroke").startswith("var(--c3,")

@@ -29,9 +29,12 @@ def test_the_difference_is_that_of_the_curves(pair):
     assert found.title == "lstm beside relrnn"
     titles = {plot.title: plot for plot in found.plots}
     assert list(titles) == [
-        "held-out accuracy", "held-out accuracy: relrnn − lstm", "training loss",
-        "training loss: relrnn ÷ lstm", "‖∂L/∂hₜ‖",
-    ]  # fmt: skip
+        "held-out accuracy",
+        "held-out accuracy: relrnn − lstm",
+        "training loss",
+        "training loss: relrnn ÷ lstm",
+        "‖∂L/∂hₜ‖",
+    ]
     score = titles["held-out accuracy: relrnn − lstm"]
     assert columns(score)[0] == [100, 200, 300]
     assert columns(score)[1] == pytest.approx([10, 40, 70]), "in percentage points"

@@ -44,9 +44,10 @@ def runs(bench):
 
 def test_vendored_files_are_as_they_came():
     listed = dict(
-        reversed(line.split()[:2]) for line in (VENDOR / "README.txt").read_text().splitlines()
+        reversed(line.split()[:2])
+        for line in (VENDOR / "README.txt").read_text().splitlines()
         if re.match(r"[0-9a-f]{64} ", line)
-    )  # fmt: skip
+    )
     assert set(listed) == {path.name for path in VENDOR.iterdir()} - {"README.txt"}
     for name, digest in listed.items():
         assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == digest, name
@@ -85,8 +86,11 @@ def test_the_page_holds_the_curves_of_the_runs(runs, tmp_path):
     data = page_data(tmp_path / "report.html")
     score = data["g0-runs-0-score"]["lines"]
     assert [(line["name"], line["seed"]) for line in score] == [
-        ("lstm", 0), ("lstm", 1), ("relrnn", 0), ("relrnn", 1),
-    ]  # fmt: skip
+        ("lstm", 0),
+        ("lstm", 1),
+        ("relrnn", 0),
+        ("relrnn", 1),
+    ]
     assert score[2]["columns"] == {
         "update": [100, 200, 300],
         "seconds": [2.0, 4.0, 6.0],
@@ -95,8 +99,9 @@ def test_the_page_holds_the_curves_of_the_runs(runs, tmp_path):
     assert score[0]["color"] != score[2]["color"]
     together = data["g0-runs-0-score"]["views"][0]["together"]
     assert [(one["name"], one["count"], one["mean"]) for one in together] == [
-        ("lstm", 2, [0.1, 0.2, 0.3]), ("relrnn", 2, [0.2, 0.6, 1.0]),
-    ]  # fmt: skip
+        ("lstm", 2, [0.1, 0.2, 0.3]),
+        ("relrnn", 2, [0.2, 0.6, 1.0]),
+    ]
     gradients = data["g0-runs-0-gradients"]["lines"][0]["columns"]
     assert gradients == {"distance": [0, 1, 2], "last": [1.0, 0.001, 1e-9], "first": [None, 0.2, 0.1]}
     (attention,) = [value for key, value in data.items() if key.endswith("attention")]
@@ -164,19 +169,27 @@ def test_csv_has_a_row_a_run_and_a_row_a_point(runs, tmp_path):
     assert [(p["x"], float(p["y"])) for p in gradient] == [("0", 1.0), ("1", 1e-3), ("2", 1e-9)]
     mine = [p for p in points if p["run"] == rows[2]["run"] and p["curve"] == "score"]
     assert [(p["x"], p["seconds"], p["y"]) for p in mine] == [
-        ("100", "2.0", "0.2"), ("200", "4.0", "0.6"), ("300", "6.0", "1.0"),
-    ]  # fmt: skip
+        ("100", "2.0", "0.2"),
+        ("200", "4.0", "0.6"),
+        ("300", "6.0", "1.0"),
+    ]
 
 
 @pytest.mark.parametrize(("format", "magic"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])
 def test_figures_are_a_file_each(format, magic, runs, tmp_path):
     files = write_report(runs, tmp_path / "figures" / f"r.{format}", format).files
     assert [path.name for path in files] == [
-        f"r-runs-{name}.{format}" for name in (
-            "score-updates", "score-seconds", "loss-updates", "loss-seconds",
-            "gradients-trained", "gradients-untrained", "1-0-attention",
+        f"r-runs-{name}.{format}"
+        for name in (
+            "score-updates",
+            "score-seconds",
+            "loss-updates",
+            "loss-seconds",
+            "gradients-trained",
+            "gradients-untrained",
+            "1-0-attention",
         )
-    ]  # fmt: skip
+    ]
     assert all(path.read_bytes().startswith(magic) for path in files)
     if format == "pdf":
         raster = [path.name for path in files if b"/Subtype /Image" in path.read_bytes()]

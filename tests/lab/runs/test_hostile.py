@@ -65,7 +65,8 @@ DAMAGES = {
     "long number": (_line('{"update": 9, "loss": 1' + "0" * 400 + "}"), "metrics.jsonl"),
     "score of text": (_line('{"update": 9, "held_out": {"test": {"score": "high"}}}'), "metrics.jsonl"),
     "results of text": (
-        _line('{"update": 9, "held_out": {"test": {"score": 1}, "long": 3}}'), "metrics.jsonl",
+        _line('{"update": 9, "held_out": {"test": {"score": 1}, "long": 3}}'),
+        "metrics.jsonl",
     ),
     "lines in gradients": (_bytes("gradients.jsonl", b"5\n"), "gradients.jsonl"),
     "NaN in config": (_config(lambda c: c["recipe"].update(lr=float("nan"))), "config.json"),
@@ -92,7 +93,7 @@ DAMAGES = {
     "metrics a pipe": (_instead("metrics.jsonl", os.mkfifo), "metrics.jsonl"),
     "config a folder": (_instead("config.json", lambda p: p.mkdir()), "config.json"),
     "trace nowhere": (_instead("trace.json", lambda p: p.symlink_to("nowhere")), "trace.json"),
-}  # fmt: skip
+}
 ADDRESSES = ("runs", "group", "plot", "memory/runs", "norms/runs")
 
 

@@ -83,13 +83,18 @@ def test_a_policy_is_loaded_as_any_other_run(tmp_path):
 @pytest.mark.parametrize(
     ("part", "values"),
     [
-        ("task", {"name": "text", "text": 5}), ("task", {"name": "text", "text": [5], "symbols": "ab"}),
-        ("task", {"name": "minigrid"}), ("task", {"name": []}), ("model", {"name": {}}),
+        ("task", {"name": "text", "text": 5}),
+        ("task", {"name": "text", "text": [5], "symbols": "ab"}),
+        ("task", {"name": "minigrid"}),
+        ("task", {"name": []}),
+        ("model", {"name": {}}),
         ("task", {"name": "minigrid", "env": 5, "test_env": 5, "backend": "minigrid"}),
         ("model", {"name": "rnn", "hidden_size": 4, "mix": "x"}),
-        ("task", {"name": "smnist", "images": 5}), ("recipe", {"lr": {}}), ("recipe", {"updates": "many"}),
+        ("task", {"name": "smnist", "images": 5}),
+        ("recipe", {"lr": {}}),
+        ("recipe", {"updates": "many"}),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_a_description_out_of_a_file_is_told(part, values, tmp_path, capsys):
     """Data, not a fault of ours, whatever stands in it."""
     (tmp_path / "run").mkdir()

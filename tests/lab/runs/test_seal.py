@@ -62,18 +62,26 @@ def listed(folder):
 def test_an_ended_run_can_be_checked_by_anyone(ended):
     checked = subprocess.run(["sha256sum", "-c", SUMS], cwd=ended, capture_output=True, text=True, check=True)
     assert {line.split(":")[0] for line in checked.stdout.splitlines()} == {
-        "config.json", "environment.json", "metrics.jsonl", "gradients.jsonl", "checkpoint.safetensors",
+        "config.json",
+        "environment.json",
+        "metrics.jsonl",
+        "gradients.jsonl",
+        "checkpoint.safetensors",
         "summary.json",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
     ("name", "of"),
     [
-        ("metrics.jsonl", b'"score": 0.'), ("summary.json", b'"seconds": '), ("config.json", b'"seed": '),
-        ("environment.json", b'"threads": '), ("gradients.jsonl", b"0."), (SUMS, b""),
+        ("metrics.jsonl", b'"score": 0.'),
+        ("summary.json", b'"seconds": '),
+        ("config.json", b'"seed": '),
+        ("environment.json", b'"threads": '),
+        ("gradients.jsonl", b"0."),
+        (SUMS, b""),
     ],
-)  # fmt: skip
+)
 def test_another_digit_in_an_ended_run(ended, name, of, capsys):
     other_digit(ended / name, of)
     record = listed(ended)

@@ -175,7 +175,7 @@ def test_one_long_series_is_cut_and_its_end_held_out(table):
         (b"who,x\xff\n", {}, "is not text in UTF-8"),
         ('who,x,outcome\n"a,1,up\n', {}, "is not a CSV file"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_one_line(table, text, options, message):
     given = {"target": "outcome", "sequence": "who", **options}
     with pytest.raises(PlaitError, match=message) as caught:
@@ -415,9 +415,14 @@ def test_several_series_are_each_held_out_at_their_end(table):
     rows = [(shop, day) for day in range(30) for shop in "ab"]
     text = "shop,day,y\n" + "".join(f"{shop},{day},{day + 100 * (shop == 'b')}\n" for shop, day in rows)
     task = CsvTask(
-        file=table(text), target="y", sequence="shop", order="day", features=("day", "y"), horizon=2,
+        file=table(text),
+        target="y",
+        sequence="shop",
+        order="day",
+        features=("day", "y"),
+        horizon=2,
         answer="number",
-    )  # fmt: skip
+    )
     assert task.length == 10
     train, held_out = task.split().train, task.split().held_out
     assert sorted(counted(train)) == [(b + t, b + t + 2.0) for b in (0.0, 100.0) for t in range(22)]

@@ -99,9 +99,16 @@ def run(book, folder, stop_after=None, model="relrnn", **options):
     description = {
         "task": {"name": "text", "text": book, "span": 10, "embedding": 6, **options},
         "model": {"name": model, "hidden_size": 5},
-        "recipe": Recipe(updates=24, batch_size=8, evaluate_every=6, evaluate_on=None, lr=0.05,
-                         schedule="halve", record_every=1).values(),
-    }  # fmt: skip
+        "recipe": Recipe(
+            updates=24,
+            batch_size=8,
+            evaluate_every=6,
+            evaluate_on=None,
+            lr=0.05,
+            schedule="halve",
+            record_every=1,
+        ).values(),
+    }
     network, task = build(description)
     calls = iter(range(1, 100))
 

@@ -149,11 +149,38 @@ def test_reaching_the_accuracy_is_remembered_by_a_run_that_dies_before_its_summa
 
 
 COMMAND = [
-    "train", "copy", "--model", "relrnn", "--hidden", "8", "--delay", "3", "--window", "3", "--capacity", "2",
-    "--updates", "150", "--batch-size", "4", "--checkpoint-every", "17", "--record-every", "1",
-    "--evaluate-every", "40", "--evaluate-on", "8", "--gradients-every", "25", "--quiet", "--device", "cpu",
-    "--threads", "1",
-]  # fmt: skip
+    "train",
+    "copy",
+    "--model",
+    "relrnn",
+    "--hidden",
+    "8",
+    "--delay",
+    "3",
+    "--window",
+    "3",
+    "--capacity",
+    "2",
+    "--updates",
+    "150",
+    "--batch-size",
+    "4",
+    "--checkpoint-every",
+    "17",
+    "--record-every",
+    "1",
+    "--evaluate-every",
+    "40",
+    "--evaluate-on",
+    "8",
+    "--gradients-every",
+    "25",
+    "--quiet",
+    "--device",
+    "cpu",
+    "--threads",
+    "1",
+]
 
 
 def lines(out):

@@ -107,8 +107,15 @@ def test_images_are_learned_and_a_killed_run_goes_on(digits, tmp_path):
             network, _ = build(
                 {"task": {"name": "pmnist", **task.options()}, "model": {"name": "relrnn", "hidden_size": 12}}
             )
-            fitted = fit(network, task, recipe, device="cpu", folder=folder, resume=True,
-                         max_minutes=minutes if len(fitted.metrics) < 9 else None)  # fmt: skip
+            fitted = fit(
+                network,
+                task,
+                recipe,
+                device="cpu",
+                folder=folder,
+                resume=True,
+                max_minutes=minutes if len(fitted.metrics) < 9 else None,
+            )
         return fitted
 
     whole, pieces = run(tmp_path / "whole", False), run(tmp_path / "pieces", True)
@@ -163,8 +170,24 @@ def test_train_and_generate_from_the_command_line(book, tmp_path, capsys):
     mistake(capsys, ["generate", folder, "--length", "0"], "length: expected at least 1, got 0")
     mistake(capsys, ["generate", folder, "--temperature", "-1"], "temperature: expected at least 0")
     mistake(capsys, ["generate", "nothing", "--out", out], "no run 'nothing'")
-    assert main(["train", "copy", "--delay", "2", "--updates", "1", "--hidden", "2", "--quiet", "--out",
-                 str(tmp_path / "other")]) == 0  # fmt: skip
+    assert (
+        main(
+            [
+                "train",
+                "copy",
+                "--delay",
+                "2",
+                "--updates",
+                "1",
+                "--hidden",
+                "2",
+                "--quiet",
+                "--out",
+                str(tmp_path / "other"),
+            ]
+        )
+        == 0
+    )
     capsys.readouterr()
     mistake(capsys, ["generate", only(tmp_path / "other")], "expected a run on characters")
 

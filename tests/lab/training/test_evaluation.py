@@ -27,8 +27,17 @@ class Exploding(torch.nn.Module):
 def test_a_loss_that_is_not_finite_is_left_out_and_the_run_goes_on(tmp_path):
     """A model may be lost at delays it was not trained at; its run is not."""
     task = TransferCopyTask(delay=3, test_delays=(20,))
-    fitted = fit(Exploding(), task, folder=tmp_path / "run", updates=4, batch_size=2, evaluate_on=2,
-                 evaluate_every=2, device="cpu", progress=True)  # fmt: skip
+    fitted = fit(
+        Exploding(),
+        task,
+        folder=tmp_path / "run",
+        updates=4,
+        batch_size=2,
+        evaluate_on=2,
+        evaluate_every=2,
+        device="cpu",
+        progress=True,
+    )
     assert fitted.status == "complete"
     short, long = fitted.summary["held_out"].values()
     assert "loss" in short

@@ -13,14 +13,53 @@ from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.runs.folder import extended, run_id
 
 COPY = [
-    "train", "copy", "--model", "relrnn", "--hidden", "6", "--delay", "2", "--window", "3", "--capacity", "2",
-    "--batch-size", "4", "--evaluate-on", "8", "--record-every", "4", "--evaluate-every", "5", "--quiet",
-    "--device", "cpu", "--threads", "1",
-]  # fmt: skip
+    "train",
+    "copy",
+    "--model",
+    "relrnn",
+    "--hidden",
+    "6",
+    "--delay",
+    "2",
+    "--window",
+    "3",
+    "--capacity",
+    "2",
+    "--batch-size",
+    "4",
+    "--evaluate-on",
+    "8",
+    "--record-every",
+    "4",
+    "--evaluate-every",
+    "5",
+    "--quiet",
+    "--device",
+    "cpu",
+    "--threads",
+    "1",
+]
 MINIGRID = [
-    "train", "minigrid", "--env", "Empty-5x5", "--n-envs", "2", "--n-steps", "8", "--n-minibatches", "1",
-    "--hidden", "4", "--evaluate-every", "2", "--evaluate-on", "2", "--quiet", "--threads", "1",
-]  # fmt: skip
+    "train",
+    "minigrid",
+    "--env",
+    "Empty-5x5",
+    "--n-envs",
+    "2",
+    "--n-steps",
+    "8",
+    "--n-minibatches",
+    "1",
+    "--hidden",
+    "4",
+    "--evaluate-every",
+    "2",
+    "--evaluate-on",
+    "2",
+    "--quiet",
+    "--threads",
+    "1",
+]
 
 
 def only(out):

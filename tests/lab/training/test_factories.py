@@ -111,13 +111,14 @@ def test_a_run_of_ones_own_model_resumes_to_the_same_weights_and_loads(own, monk
 def test_two_models_that_differ_in_anything_have_two_ids(own):
     """In the code, in a value or function that it reads, in a default, in an option."""
     texts = {
-        "code": FIRST.format("LSTM"), "other code": FIRST.format("GRU"),
+        "code": FIRST.format("LSTM"),
+        "other code": FIRST.format("GRU"),
         "default": FIRST.format("LSTM").replace("1.0", "2.0"),
         "value": "SIZE = 1\n" + FIRST.format("LSTM").replace("size)", "size * SIZE)"),
         "other value": "SIZE = 2\n" + FIRST.format("LSTM").replace("size)", "size * SIZE)"),
         "computed default": "D = (1, 2)\n" + FIRST.format("LSTM").replace("gain=1.0", "gain=D"),
         "other computed default": "D = (1, 3)\n" + FIRST.format("LSTM").replace("gain=1.0", "gain=D"),
-    }  # fmt: skip
+    }
     own_code.name_of("mine:first")
     ids = {}
     for what, text in texts.items():

@@ -93,7 +93,15 @@ def test_recorded_at_the_delay_that_is_scored(tmp_path):
     """Batches of training have shorter delays too; a record is of the one that is asked for."""
     task = CopyTask(16, shortest_delay=2)
     folder = tmp_path / "run"
-    fit(RelRNN(10, 4), task, folder=folder, updates=4, batch_size=2, evaluate_on=2, gradients_every=1,
-        device="cpu")  # fmt: skip
+    fit(
+        RelRNN(10, 4),
+        task,
+        folder=folder,
+        updates=4,
+        batch_size=2,
+        evaluate_on=2,
+        gradients_every=1,
+        device="cpu",
+    )
     records = [json.loads(line) for line in (folder / "gradients.jsonl").read_text().splitlines()]
     assert [len(record["norms"][0]) for record in records] == [36] * 5

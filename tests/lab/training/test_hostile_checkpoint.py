@@ -27,9 +27,14 @@ def text_run(tmp_path, dying):
     network, task = build(description)
     with pytest.raises(dying.error):
         fit(
-            network, task, Recipe(**description["recipe"]), device="cpu", folder=tmp_path / "run",
-            checkpoint_every=5, watchers=[dying(7)],
-        )  # fmt: skip
+            network,
+            task,
+            Recipe(**description["recipe"]),
+            device="cpu",
+            folder=tmp_path / "run",
+            checkpoint_every=5,
+            watchers=[dying(7)],
+        )
     return tmp_path / "run"
 
 
@@ -55,12 +60,23 @@ def test_a_carried_state_that_was_edited(text_run, edited, refused, what):
 @pytest.mark.parametrize(
     "counters",
     [
-        {"update": None}, {"update": -1}, {"update": 10**30}, {"regular": 5}, {"journals": []},
-        {"journals": {"metrics.jsonl": -1}}, {"journals": {"sha256": 3}}, {"seconds": "x"}, {"held_out": 3},
-        {"held_out": {"a": {}}}, {"best_score": []}, {"rate": -1.0}, {"strange": 1}, {"loss": True},
+        {"update": None},
+        {"update": -1},
+        {"update": 10**30},
+        {"regular": 5},
+        {"journals": []},
+        {"journals": {"metrics.jsonl": -1}},
+        {"journals": {"sha256": 3}},
+        {"seconds": "x"},
+        {"held_out": 3},
+        {"held_out": {"a": {}}},
+        {"best_score": []},
+        {"rate": -1.0},
+        {"strange": 1},
+        {"loss": True},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_counters_that_are_none(text_run, edited, refused, counters):
     edited(text_run, **counters)
     said = refused(text_run)

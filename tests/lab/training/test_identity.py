@@ -358,7 +358,7 @@ PAIRS = {
     "frozen weight": lambda m: (m.Net(), frozen(m.Net())),
     "tied weights": lambda m: (tied(m.Net()), untied(m.Net())),
     "dtype": lambda m: (m.Net(), m.Net().double()),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -403,7 +403,7 @@ ALIKE = {
     "class made around one value": lambda m: [surrounded(m, 0.5)() for _ in range(2)],
     "partials": lambda m: [m.layered(mix=functools.partial(m.mixed, share=0.5)) for _ in range(2)],
     "objects": lambda m: [m.layered(mix=m.Mixer(0.5).mix) for _ in range(2)],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ALIKE)

@@ -53,9 +53,13 @@ def test_the_tables_are_as_printed(line):
 def test_a_run_begins_with_what_is_published():
     found = described(PermutedMNIST(), {"name": "relrnn"}, {}, None)
     assert found["model"] == {
-        "name": "relrnn", "hidden_size": 100, "nonlinearity": "modrelu", "window": 10, "capacity": 10,
+        "name": "relrnn",
+        "hidden_size": 100,
+        "nonlinearity": "modrelu",
+        "window": 10,
+        "capacity": 10,
         "initialiser": "henaff",
-    }  # fmt: skip
+    }
     recipe = found["recipe"]
     assert (recipe["lr"], recipe["optimizer"], recipe["clip"], recipe["batch_size"]) == (3e-4, "adam", 0, 100)
     assert (recipe["updates"], recipe["evaluate_every"], recipe["evaluate_on"]) == (100_000, 500, None)

@@ -245,9 +245,12 @@ def test_a_run_that_died_ends_as_one_that_did_not(tmp_path, dying, timeless, num
 def test_the_folder_is_read_without_the_data(tmp_path, capsys):
     inputs, targets = draw()
     fitted = fit(
-        RelLSTM(3, 6, batch_first=True, bidirectional=True), (inputs, 1000 + targets), held_out=0.25,
-        folder=tmp_path / "runs" / "mine", **QUICK,
-    )  # fmt: skip
+        RelLSTM(3, 6, batch_first=True, bidirectional=True),
+        (inputs, 1000 + targets),
+        held_out=0.25,
+        folder=tmp_path / "runs" / "mine",
+        **QUICK,
+    )
     network = plait.load(tmp_path / "runs" / "mine")
     fitted.network.eval()
     x = inputs.transpose(0, 1)

@@ -17,10 +17,31 @@ from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.training.process import check_threads
 
 RUN = [
-    "train", "copy", "--model", "relrnn", "--hidden", "8", "--delay", "3", "--window", "3", "--capacity", "2",
-    "--batch-size", "7", "--record-every", "1", "--evaluate-on", "8", "--evaluate-every", "10",
-    "--gradients-every", "10", "--device", "cpu",
-]  # fmt: skip
+    "train",
+    "copy",
+    "--model",
+    "relrnn",
+    "--hidden",
+    "8",
+    "--delay",
+    "3",
+    "--window",
+    "3",
+    "--capacity",
+    "2",
+    "--batch-size",
+    "7",
+    "--record-every",
+    "1",
+    "--evaluate-on",
+    "8",
+    "--evaluate-every",
+    "10",
+    "--gradients-every",
+    "10",
+    "--device",
+    "cpu",
+]
 
 
 def torchrun(*arguments, script=None, **options):

@@ -37,9 +37,16 @@ class EchoTask(Task):
 def test_learns_and_stops_at_the_wanted_accuracy(tmp_path):
     torch.manual_seed(0)
     fitted = fit(
-        LSTM(3, 8), EchoTask(), updates=400, lr=0.03, batch_size=16, until_accuracy=0.95, evaluate_every=20,
-        folder=tmp_path / "run", device="cpu",
-    )  # fmt: skip
+        LSTM(3, 8),
+        EchoTask(),
+        updates=400,
+        lr=0.03,
+        batch_size=16,
+        until_accuracy=0.95,
+        evaluate_every=20,
+        folder=tmp_path / "run",
+        device="cpu",
+    )
     assert fitted.status == "complete"
     assert "reached 0.95" in fitted.summary["reason"]
     assert fitted.summary["updates"] < 400
@@ -153,9 +160,16 @@ def test_dropout_is_drawn_anew_at_every_update_and_again_on_repetition():
 def test_precisions(precision):
     torch.manual_seed(0)
     fitted = fit(
-        GRU(10, 8), CopyTask(2), updates=30, lr=0.01, batch_size=8, precision=precision, device="cpu",
-        record_every=1, evaluate_on=8,
-    )  # fmt: skip
+        GRU(10, 8),
+        CopyTask(2),
+        updates=30,
+        lr=0.01,
+        batch_size=8,
+        precision=precision,
+        device="cpu",
+        record_every=1,
+        evaluate_on=8,
+    )
     losses = [line["loss"] for line in fitted.metrics if "loss" in line]
     assert losses[-1] < 0.8 * losses[0]
     assert all(p.dtype == torch.float32 for p in fitted.network.parameters())

@@ -112,11 +112,19 @@ def archived(archive, most=8):
 
 
 OPTIONS = [
-    {}, {"num_layers": 2, "dropout": 0.5, "bidirectional": True}, {"mix": 1, "truncate": 7, "bias": False},
-    {"window": 3, "capacity": 2, "relevance": "learned", "noise": 0.1}, {"forget_bias": 1.0}, {"chrono": 9},
-    {"memory": "relevancy", "window": 3, "sinks": 1}, {"memory": "full"}, {"memory": "uniform", "every": 4},
-    {"heads": 2, "positions": "rotary"}, {"top_k": 3, "every": 2}, {"nonlinearity": "relu"},
-]  # fmt: skip
+    {},
+    {"num_layers": 2, "dropout": 0.5, "bidirectional": True},
+    {"mix": 1, "truncate": 7, "bias": False},
+    {"window": 3, "capacity": 2, "relevance": "learned", "noise": 0.1},
+    {"forget_bias": 1.0},
+    {"chrono": 9},
+    {"memory": "relevancy", "window": 3, "sinks": 1},
+    {"memory": "full"},
+    {"memory": "uniform", "every": 4},
+    {"heads": 2, "positions": "rotary"},
+    {"top_k": 3, "every": 2},
+    {"nonlinearity": "relu"},
+]
 
 
 @pytest.mark.parametrize("name", MODELS)

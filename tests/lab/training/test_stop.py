@@ -76,6 +76,8 @@ def test_a_stop_is_overdue_only_after_a_while(monkeypatch):
         for now[0] in (101.0, 103.0, 161.0, 163.0):
             found.append((clocked.requested, clocked.overdue, signalled.overdue, asking.overdue))
     assert found == [
-        (False, False, False, False), (False, False, True, False),
-        (True, False, True, False), (True, True, True, False),
-    ]  # fmt: skip
+        (False, False, False, False),
+        (False, False, True, False),
+        (True, False, True, False),
+        (True, True, True, False),
+    ]

@@ -215,9 +215,16 @@ def test_on_a_gpu_recordings_share_their_memory():
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
     ("model", "hidden"),
-    [("relrnn", 32), ("rellstm", 128), ("lstm", 32), ("orthrnn", 32), ("memrnn", 32), ("relrnn", 160),
-     ("transformer", 32)],
-)  # fmt: skip
+    [
+        ("relrnn", 32),
+        ("rellstm", 128),
+        ("lstm", 32),
+        ("orthrnn", 32),
+        ("memrnn", 32),
+        ("relrnn", 160),
+        ("transformer", 32),
+    ],
+)
 def test_on_a_gpu_replayed_updates_are_the_updates(model, hidden, precision):
     options = {"hidden_size": hidden, "delay": 20, "recipe": {"precision": precision}}
     captured = learner_of(model, "cuda", **options)

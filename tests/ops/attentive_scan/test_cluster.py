@@ -101,10 +101,15 @@ def differences(
     wrong = [name for name, x in discrete.items() if not torch.equal(x, getattr(made, name))]
     cells = {} if state.cell_state is None else {"cell_state": state.cell_state}
     numbers = {
-        "output": expected.output, "hidden": state.hidden, "slots": state.memory.slots, **cells,
-        "weights": trace.weights, "trace_relevance": trace.relevance, "relevance": state.memory.relevance,
+        "output": expected.output,
+        "hidden": state.hidden,
+        "slots": state.memory.slots,
+        **cells,
+        "weights": trace.weights,
+        "trace_relevance": trace.relevance,
+        "relevance": state.memory.relevance,
         **_saved(inputs, made, case),
-    }  # fmt: skip
+    }
     for name, x in {} if wrong else numbers.items():
         got = made.products[case.scan.width :] if name == "products" else getattr(made, name)
         off = (x.double() - got.double()).abs().max().item() / max(1.0, x.double().abs().max().item())
@@ -157,11 +162,15 @@ def both(emulated) -> dict[str, ctypes.CDLL]:
     blocks = {"elman": 2, "gru": 5, "lstm": 5}
     outer = {
         f"walk_{i}": OuterShape(
-            blocks[case.scan.cell] * case.size, case.size, case.size + 4 * case.learned,
-            case.scan.cell == "gru", case.dtype, cluster=2,
+            blocks[case.scan.cell] * case.size,
+            case.size,
+            case.size + 4 * case.learned,
+            case.scan.cell == "gru",
+            case.dtype,
+            cluster=2,
         )
         for i, (case, _) in enumerate(WHOLE)
-    }  # fmt: skip
+    }
     usage = {
         f"walk_{i}": UsageShape(case.scan, case.size, case.dtype, threads=64, stretch=4)
         for i, (case, _) in enumerate(WHOLE)
@@ -269,10 +278,12 @@ def test_large_states_with_moderate_energies(walks, monkeypatch):
         energy = 55 * problem.energy / problem.energy.abs().sum()
         key = energy.sign().unsqueeze(1).expand(size, size) / size
         inputs = problem._replace(
-            energy=energy, key=key.contiguous(), query=torch.zeros_like(key),
+            energy=energy,
+            key=key.contiguous(),
+            query=torch.zeros_like(key),
             recurrent=torch.zeros_like(problem.recurrent),
             **{name: 1e17 * (1 + getattr(problem, name).abs()) for name in ("projected", "hidden", "slots")},
-        )  # fmt: skip
+        )
         inputs = conform(inputs, case.scan)
         expected = reference.attentive_scan(inputs, case.scan, need_trace=False)
         monkeypatch.setattr(cluster_scan, "shape_for", lambda *_: shape_of(case, split))

@@ -301,7 +301,7 @@ MUTATIONS = {
     "the scores of another row": ("shuffle(g[k], (r << L::OF_ROW) * 4 + feature)", "shuffle(g[k], feature)"),
     "a slot's score at another": ("slot = group + 8 * (i + feature);\n", "slot = group + 8 * i + feature;\n"),
     "dL/ds_0 without its product": ("put_product(r, 0, product), put", "put_product(r, 0, none), put"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow
@@ -333,7 +333,7 @@ LIMITED_WRONG = {
         "    barrier_sync(0, THREADS);\n    watch.stamp(1);",
         "    barrier_arrive(0, THREADS);\n    watch.stamp(1);",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow
@@ -385,7 +385,7 @@ OUTER_WRONG = {
         "  cluster_sync();\n  for (int e = thread; multiplies",
         "  for (int e = thread; multiplies",
     ),
-}  # fmt: skip
+}
 WRONG |= {f"outer: {name}": ("outer", pair) for name, pair in OUTER_WRONG.items()}
 
 

@@ -114,7 +114,10 @@ MUTATIONS = {
     "the key of before": ("attend", "== turn ? mine : k[n]", "== -1 ? mine : k[n]", 0),
     "half of the slots": ("attend", "load4(sm + K::HALVES + K::H +", "load4(sm + K::HALVES +", 0),
     "no wait for scores": (
-        "attend", "  barrier_sync(1, K::THREADS);\n  }\n\n  MEMBER f", "  }\n\n  MEMBER f", 0,
+        "attend",
+        "  barrier_sync(1, K::THREADS);\n  }\n\n  MEMBER f",
+        "  }\n\n  MEMBER f",
+        0,
     ),
     "no mean": ("unattend", "(d_share - sum_of_warp(share * d_share))", "d_share", 0),
     "given to nothing": ("unattend", "      if (!there_is) continue;\n", "", 0),
@@ -122,7 +125,7 @@ MUTATIONS = {
     "a reset lets through": ("unattend", "alive ? times", "true ? times", 6),
     "h_t has no worth": ("unattend", "mine = mad4(rated,", "mine = mad4(0.0f,", 6),
     "one half of the sums": ("unattend", "load4(halves + (3 + n) * K::H)", "load4(halves + n * K::H)", 0),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow

@@ -82,15 +82,22 @@ CASES = [
     # all circumstances at once, in each type
     *(
         Case(
-            scan_of(cell, "relevancy"), steps=11, rows=3, size=6, dtype=dtype,
-            carried=True, reset=True, nudge=True, strided=True,
+            scan_of(cell, "relevancy"),
+            steps=11,
+            rows=3,
+            size=6,
+            dtype=dtype,
+            carried=True,
+            reset=True,
+            nudge=True,
+            strided=True,
         )
         for cell, dtype in itertools.product(
             ("tanh", "modrelu", "lstm", "gru"), (torch.float64, torch.bfloat16)
         )
     ),
     Case(scan_of("tanh", "uniform"), dtype=torch.float16, carried=True),
-]  # fmt: skip
+]
 LARGE_SCORES = reaching_cases(("window", "relevancy", "uniform"))
 
 

@@ -231,8 +231,19 @@ def test_blocks_of_any_length(case, block, monkeypatch):
 @pytest.mark.parametrize("scores", [None, "birth", "leaving"])
 @pytest.mark.parametrize("far", [False, True])
 def test_the_definition_has_the_gradients_of_finite_differences(scores, far):
-    leaves, rest = Case(steps=5, size=2, rows=1, heads=1, group=2, window=2, capacity=1, dtype=torch.float64,
-                        scores=scores, far=far, carried=4).problem()  # fmt: skip
+    leaves, rest = Case(
+        steps=5,
+        size=2,
+        rows=1,
+        heads=1,
+        group=2,
+        window=2,
+        capacity=1,
+        dtype=torch.float64,
+        scores=scores,
+        far=far,
+        carried=4,
+    ).problem()
 
     def run(*tensors):
         return attended(dict(zip(leaves, tensors, strict=True)), rest, "reference")

@@ -159,7 +159,7 @@ MUTATIONS = {
     "the cell of another row": ("cell_row(cluster_index() * K::R + which", "cell_row(cluster_index() * K::R"),
     "gradients of another row": ("float d = sm[K::D_GATES + r *", "float d = sm[K::D_GATES + 0 *"),
     "powers that are none": ("logs(a.logs[row])", "logs(false)"),
-}  # fmt: skip
+}
 BACK = [*MUTATIONS].index("mean of the weights' gradients")
 # which of SMALL shows it, where not the first does: more positions than are read at a time, two rows, far
 SHOWN_BY = {

@@ -45,14 +45,21 @@ CASES = [
     # all circumstances at once, in each type
     *(
         Case(
-            scan_of(cell), steps=11, rows=3, size=6, dtype=dtype,
-            carried=True, reset=True, nudge=True, strided=True,
+            scan_of(cell),
+            steps=11,
+            rows=3,
+            size=6,
+            dtype=dtype,
+            carried=True,
+            reset=True,
+            nudge=True,
+            strided=True,
         )
         for cell, dtype in itertools.product(
             ("tanh", "modrelu", "lstm", "gru"), (torch.float64, torch.bfloat16, torch.float16)
         )
     ),
-]  # fmt: skip
+]
 LARGE_SCORES = reaching_cases(["full"])
 
 
@@ -158,7 +165,7 @@ MUTATIONS = {
     "empty slots that are read": ("torch_past", "|= self.empty[low:high]", "|= False"),
     "a gradient of what was cleared": ("torch_past", "if inputs.reset is not None", "if False"),
     "v_a off by a thousandth": ("torch_past", "alpha=2)\n        slopes", "alpha=2.002)\n        slopes"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ MUTATIONS = {
     "v_a off by a thousandth": ("2.0 * tl.sum(d_v", "2.002 * tl.sum(d_v"),
     "sums that are lost": ("old_past, spread, W", "old_past, 0.0 * spread, W"),
     "slopes that are lost": ("old_slopes, slope, W", "old_slopes, 0.0 * slope, W"),
-}  # fmt: skip
+}
 
 
 QUICK = ("a running sum not faded", "sums that are lost")

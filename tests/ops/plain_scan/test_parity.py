@@ -130,13 +130,19 @@ MUTATIONS = {
     "cell state saved one step late": (torch_scan, "out.cells[t] =", "out.cells[t - 1] ="),
     "final hidden forgotten": (torch_scan, "or_zeros(arriving.hidden, before[0])", "before[0] * 0"),
     "final cell state forgotten": (torch_scan, "or_zeros(arriving.cell_state, before[0])", "before[0] * 0"),
-    "the product transposed": (torch_scan, "cell.recurred @ recurrent", "cell.recurred @ recurrent.view_as("
-                               "recurrent).flip(1)"),
-    "a candidate's bias forgotten": (torch_cells, "is None else recurred_n + candidate_bias", "is None else "
-                                     "recurred_n"),
+    "the product transposed": (
+        torch_scan,
+        "cell.recurred @ recurrent",
+        "cell.recurred @ recurrent.view_as(recurrent).flip(1)",
+    ),
+    "a candidate's bias forgotten": (
+        torch_cells,
+        "is None else recurred_n + candidate_bias",
+        "is None else recurred_n",
+    ),
     "modrelu without its bias": (torch_cells, "r, recurred_n), modrelu_bias", "r, recurred_n), None"),
     "a slope where modrelu is flat": (torch_cells, "d_h.masked_fill(activated == 0, 0)", "d_h.clone()"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture

@@ -30,8 +30,12 @@ _SCANS: dict[str, Any] = {
     "plain": (plain, PlainScan),
 }
 _TYPES = {
-    torch.float32: "fp32", torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32", torch.bool: "i1",
-}  # fmt: skip
+    torch.float32: "fp32",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.bool: "i1",
+}
 
 
 def launches(name: str, cell: str, size: int, dtype: torch.dtype) -> dict[str, tuple[Any, dict[str, Any]]]:

@@ -97,9 +97,11 @@ def test_what_a_tensor_must_be_is_checked_by_its_spec() -> None:
     case = Case(scan, reset=True, nudge=True, learned=True, noise=True, limited=True)
     inputs = make_problem(case).inputs()
     inputs = inputs._replace(
-        cell_state=torch.zeros_like(inputs.hidden), modrelu_bias=torch.zeros_like(inputs.energy),
-        grad_limit=torch.tensor(1.0), bias=torch.zeros(len(inputs.recurrent)),
-    )  # fmt: skip
+        cell_state=torch.zeros_like(inputs.hidden),
+        modrelu_bias=torch.zeros_like(inputs.energy),
+        grad_limit=torch.tensor(1.0),
+        bias=torch.zeros(len(inputs.recurrent)),
+    )
     for name, spec in specs(Inputs).items():
         if name in ("projected", "recurrent"):  # the others' sizes come from these
             continue

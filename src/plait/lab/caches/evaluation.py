@@ -32,9 +32,17 @@ from plait.lab.machine import circumstances
 from plait.lab.runs.folder import Journal, locked, read_json, write_json
 
 __all__ = [
-    "CHUNK", "FULL", "Cell", "Settings", "Variant", "cache_bytes", "evaluate", "full_bytes",
-    "make_cache", "read_in",
-]  # fmt: skip
+    "CHUNK",
+    "FULL",
+    "Cell",
+    "Settings",
+    "Variant",
+    "cache_bytes",
+    "evaluate",
+    "full_bytes",
+    "make_cache",
+    "read_in",
+]
 
 FORMAT = "plait-cache-eval/1"
 FULL = "full"

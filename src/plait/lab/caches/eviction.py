@@ -158,9 +158,16 @@ class _RankGradient(torch.autograd.Function):
                 x[:, :, :last] for x in (key, value, ranks, deaths)
             )
             d_ranks[:, :, :last] += _rank_gradient(
-                query_part, output_part, d_part, key_part, value_part, ranks_part, deaths_part, ctx.limits,
+                query_part,
+                output_part,
+                d_part,
+                key_part,
+                value_part,
+                ranks_part,
+                deaths_part,
+                ctx.limits,
                 first,
-            )  # fmt: skip
+            )
         return d_output, d_ranks, None, None, None, None, None
 
 

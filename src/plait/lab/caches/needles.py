@@ -18,9 +18,27 @@ __all__ = ["ANSWER_TOKENS", "NEEDLES", "Needle", "hide", "is_right"]
 ANSWER_TOKENS = 12  # generated for an answer: a space and five digits, with room for one word before them
 _EDGE = 0.05  # of the prose: facts lie this far from either end
 _KEYS = (
-    "anchor", "basket", "candle", "dragon", "engine", "falcon", "garden", "hammer", "island", "jacket",
-    "kettle", "ladder", "magnet", "needle", "orange", "pepper", "quartz", "ribbon", "saddle", "temple",
-)  # fmt: skip
+    "anchor",
+    "basket",
+    "candle",
+    "dragon",
+    "engine",
+    "falcon",
+    "garden",
+    "hammer",
+    "island",
+    "jacket",
+    "kettle",
+    "ladder",
+    "magnet",
+    "needle",
+    "orange",
+    "pepper",
+    "quartz",
+    "ribbon",
+    "saddle",
+    "temple",
+)
 _NAMES = "BCDFGHJKLMNPQRSTVWXZ"
 _HOPS = 3
 

@@ -253,9 +253,14 @@ def train_scores(
         return ScoresLearner(language, pieces, options, start)
 
     fitted = train(
-        learner, parse_spec(description), language.device, folder=folder, resume=resume,
-        checkpoint_every=checkpoint_every, progress=progress,
-    )  # fmt: skip
+        learner,
+        parse_spec(description),
+        language.device,
+        folder=folder,
+        resume=resume,
+        checkpoint_every=checkpoint_every,
+        progress=progress,
+    )
     scores = fitted.network
     assert isinstance(scores, Scores)
     scores.trained = {
@@ -290,9 +295,12 @@ def refuse_to_build(*_: Any) -> Learner:
 
 
 def _with_minutes(
-    language: LanguageModel, pieces: Sequence[Document], options: ScoresOptions, minutes: float,
+    language: LanguageModel,
+    pieces: Sequence[Document],
+    options: ScoresOptions,
+    minutes: float,
     folder: Path | None,
-) -> ScoresOptions:  # fmt: skip
+) -> ScoresOptions:
     """Return options with as many updates as fit, those of the folder's run where there is one."""
     check_min(0, minutes=minutes)
     if folder is not None and (folder / "config.json").exists():

@@ -84,10 +84,19 @@ def train_cache(
     from plait.lab.training.process import device_named
 
     options = ScoresOptions(
-        window=window, capacity=capacity, sinks=sinks, recipe=recipe, updates=updates or 1,
-        batch_size=batch_size, lr=lr or 0.0, width=width, held_out=held_out, facts=facts,
-        answer_weight=answer_weight, seed=seed,
-    )  # fmt: skip
+        window=window,
+        capacity=capacity,
+        sinks=sinks,
+        recipe=recipe,
+        updates=updates or 1,
+        batch_size=batch_size,
+        lr=lr or 0.0,
+        width=width,
+        held_out=held_out,
+        facts=facts,
+        answer_weight=answer_weight,
+        seed=seed,
+    )
     options.check(context)
     with limit_threads(threads):
         language = open_model(model, device_named(device), dtype)
@@ -95,9 +104,15 @@ def train_cache(
         if updates is None:
             options = options.with_updates(len(part_of(pieces, "train")) // batch_size)
         scores, fitted = train_scores(
-            language, pieces, options, out, minutes=minutes, resume=resume, progress=not quiet,
+            language,
+            pieces,
+            options,
+            out,
+            minutes=minutes,
+            resume=resume,
+            progress=not quiet,
             start=None if start is None else Scores.load(start, language.model),
-        )  # fmt: skip
+        )
     evaluated = fitted.summary["held_out"]["held_out"] if fitted.summary["held_out"] else {}
     rows = [
         ["updates", f"{fitted.summary['updates']:,} of {scores.trained['of_updates']:,}"],

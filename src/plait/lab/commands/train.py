@@ -22,7 +22,7 @@ from plait.lab.training.options import (
     TaskOptions,
     published_for,
     recommended,
-)  # fmt: skip
+)
 from plait.table import Table, percent, scored
 
 if TYPE_CHECKING:
@@ -251,13 +251,19 @@ def trained(
     from plait.lab.training.session import train_run
 
     passed: dict[str, Any] = {
-        "device": means.device, "checkpoint_every": means.checkpoint_every, "max_minutes": means.max_minutes,
+        "device": means.device,
+        "checkpoint_every": means.checkpoint_every,
+        "max_minutes": means.max_minutes,
         **({} if backend == "auto" else {"backend": backend}),
-    }  # fmt: skip
+    }
     fitted = train_run(
-        spec, folder=folder, resume=resumed is not None, progress=not means.quiet, watchers=callbacks,
+        spec,
+        folder=folder,
+        resume=resumed is not None,
+        progress=not means.quiet,
+        watchers=callbacks,
         **passed,
-    )  # fmt: skip
+    )
     if not fitted.first:
         return None
     options = [name for name, value in {**passed, "tensorboard": means.tensorboard}.items() if value]

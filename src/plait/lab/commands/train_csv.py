@@ -30,12 +30,15 @@ def _defaults(words: list[str]) -> dict[str, Any] | None:
     named = any(word.partition("=")[0] == "--model" for word in words)
     defaults = defaults_for(["csv", *([] if named else ["--model", _MODEL]), *words])
     own = {
-        "hidden_size": _HIDDEN, "epochs": f"{_EPOCHS}, or more until there are {_UPDATES} updates",
+        "hidden_size": _HIDDEN,
+        "epochs": f"{_EPOCHS}, or more until there are {_UPDATES} updates",
         "batch_size": "an eighth of the sequences, from 8 to 32",
-        "updates": "as many as the epochs have", "evaluate_every": "one or more epochs", "evaluate_on": "all",
+        "updates": "as many as the epochs have",
+        "evaluate_every": "one or more epochs",
+        "evaluate_on": "all",
         "lr": f"{Recipe.lr}, with --horizon {_FORECAST['lr']}",
         "schedule": f"{Recipe.schedule}, with --horizon {_FORECAST['schedule']}",
-    }  # fmt: skip
+    }
     return None if defaults is None else {**defaults, **own, "missing": "refuse", "name": _MODEL}
 
 
@@ -99,13 +102,22 @@ def train_csv(
     if isinstance(held_out, bool) or not 0 < held_out < 1:
         raise ConfigError(f"held_out: expected a share between 0 and 1, got {held_out}")
     options: dict[str, Any] = {
-        "sequence": sequence, "order": order, "missing": missing, "answer": answer, "asks": asks,
-        "length": length, "horizon": horizon or None,
-    }  # fmt: skip
+        "sequence": sequence,
+        "order": order,
+        "missing": missing,
+        "answer": answer,
+        "asks": asks,
+        "length": length,
+        "horizon": horizon or None,
+    }
     task = CsvTask(
-        file=str(file), target=target, features=features, share=held_out, header=not no_header,
+        file=str(file),
+        target=target,
+        features=features,
+        share=held_out,
+        header=not no_header,
         **{name: value for name, value in options.items() if value is not None},
-    )  # fmt: skip
+    )
     model = {"hidden_size": _HIDDEN, **explicit_options(of_model)}
     of_recipe, num_epochs = _budget(task, of_recipe, epochs)
     spec = described_run(task, model, of_recipe, num_epochs, means)

@@ -29,9 +29,16 @@ def _columns() -> dict[str, dict[str, Any]]:
 def bounded_text(size: Size) -> Experiment:
     """Return the experiment: bits per character at a context of 1,024, by states a head."""
     full = {
-        "updates": 918, "batch_size": 32, "lr": 1e-3, "clip": 1.0, "precision": "bf16",
-        "evaluate_every": 153, "evaluate_on": None, "until_accuracy": None, "record_every": 51,
-    }  # fmt: skip
+        "updates": 918,
+        "batch_size": 32,
+        "lr": 1e-3,
+        "clip": 1.0,
+        "precision": "bf16",
+        "evaluate_every": 153,
+        "evaluate_on": None,
+        "until_accuracy": None,
+        "record_every": 51,
+    }
     shape = {"hidden_size": 320, "num_layers": 4, "heads": 5} if size.published else {"hidden_size": 16}
     task = {"name": "ptb", "span": 1024, "embedding": 64}
     task |= {} if size.published else {"span": 40, "embedding": 16}

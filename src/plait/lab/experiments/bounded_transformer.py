@@ -43,9 +43,15 @@ MODELS = {
 }
 _UPDATES = 500
 _TRAINING = {
-    "updates": _UPDATES, "batch_size": 32, "lr": 1e-3, "clip": 1.0, "until_accuracy": 0.99,
-    "evaluate_on": 256, "evaluate_every": 25, "record_every": 25,
-}  # fmt: skip
+    "updates": _UPDATES,
+    "batch_size": 32,
+    "lr": 1e-3,
+    "clip": 1.0,
+    "until_accuracy": 0.99,
+    "evaluate_on": 256,
+    "evaluate_every": 25,
+    "record_every": 25,
+}
 _MADE_OF = "Two layers, width 64, 4 heads, batches of 32, Adam at 0.001, clipping at 1"
 
 
@@ -120,8 +126,12 @@ def bounded_delays(size: Size) -> Experiment:
     further = [n // size.shrink for n in (1000, 5000)]
     task = {"name": "transfer", "delay": delay, "lead_in": lead_in, "test_delays": further}
     training = {
-        **_TRAINING, "updates": 1000, "until_accuracy": None, "evaluate_on": 64, "evaluate_every": 250,
-    }  # fmt: skip
+        **_TRAINING,
+        "updates": 1000,
+        "until_accuracy": None,
+        "evaluate_on": 64,
+        "evaluate_every": 250,
+    }
     runs = [
         planned(f"delay {n}", column, task, model, _shaped(size, 64), training, f"delay {n}")
         for column, model in _POSITIONS.items()
@@ -140,9 +150,15 @@ def bounded_mqar(size: Size) -> Experiment:
     """Return the experiment: mqar as published and after a lead-in, 2 · pairs + 16 states a head."""
     sizes = ((64, 4), (128, 8), (256, 16)) if size.published else ((16, 2),)
     training = {
-        "updates": 1500, "batch_size": 256, "lr": 1e-3, "clip": 0.1, "until_accuracy": 0.99,
-        "evaluate_on": 256, "evaluate_every": 250, "precision": "bf16",
-    }  # fmt: skip
+        "updates": 1500,
+        "batch_size": 256,
+        "lr": 1e-3,
+        "clip": 0.1,
+        "until_accuracy": 0.99,
+        "evaluate_on": 256,
+        "evaluate_every": 250,
+        "precision": "bf16",
+    }
     runs = []
     for (length, pairs), lead_in in ((s, n) for s in sizes for n in (0, 64 // size.shrink)):
         task: dict[str, Any] = {"name": "mqar", "length": length, "pairs": pairs}

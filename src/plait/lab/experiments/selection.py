@@ -111,9 +111,13 @@ def _runs_of(model: str, experiment: Experiment) -> Iterator[PlannedRun]:
     for run in {run.row: run for run in reversed(experiment.runs)}.values():
         size = {"hidden_size": run.model["hidden_size"]}
         yield dataclasses.replace(
-            run, column=model.rpartition(":")[2], model={"name": model, **size}, published=None,
-            published_note="", trace=False,
-        )  # fmt: skip
+            run,
+            column=model.rpartition(":")[2],
+            model={"name": model, **size},
+            published=None,
+            published_note="",
+            trace=False,
+        )
 
 
 def _check_words(words: tuple[str, ...], names: list[str], what: str) -> None:

@@ -9,18 +9,47 @@ __all__ = ["DARK", "LIGHT", "model_places"]
 
 # For light and dark backgrounds, with equal hues at equal indices; --c0 to --c9 in the pages' style sheet.
 LIGHT = (
-    "#1f77b4", "#d1640c", "#2a8f2a", "#c62828", "#7e57b3", "#8c564b", "#c94fa3", "#6b6b6b", "#8f8f12",
+    "#1f77b4",
+    "#d1640c",
+    "#2a8f2a",
+    "#c62828",
+    "#7e57b3",
+    "#8c564b",
+    "#c94fa3",
+    "#6b6b6b",
+    "#8f8f12",
     "#0e93a3",
-)  # fmt: skip
+)
 DARK = (
-    "#6cb2eb", "#ffa057", "#6bd06b", "#ff8080", "#bfa0ec", "#d3a294", "#f09ad2", "#b5b5b5", "#d6d65c",
+    "#6cb2eb",
+    "#ffa057",
+    "#6bd06b",
+    "#ff8080",
+    "#bfa0ec",
+    "#d3a294",
+    "#f09ad2",
+    "#b5b5b5",
+    "#d6d65c",
     "#4ed4e4",
-)  # fmt: skip
+)
 # Indices from ten on repeat the ten hues with dashed lines.
 _INDICES = {
-    "relrnn": 0, "lstm": 1, "rellstm": 2, "memrnn": 3, "memlstm": 4, "transformer": 9, "sab": 6, "rnn": 7,
-    "exprnn": 8, "orthrnn": 5, "unirnn": 10, "gru": 11, "relgru": 12, "goru": 13, "unilstm": 14,
-}  # fmt: skip
+    "relrnn": 0,
+    "lstm": 1,
+    "rellstm": 2,
+    "memrnn": 3,
+    "memlstm": 4,
+    "transformer": 9,
+    "sab": 6,
+    "rnn": 7,
+    "exprnn": 8,
+    "orthrnn": 5,
+    "unirnn": 10,
+    "gru": 11,
+    "relgru": 12,
+    "goru": 13,
+    "unilstm": 14,
+}
 
 
 def model_places(names: Sequence[str]) -> dict[str, int]:

@@ -23,9 +23,17 @@ from plait.lab.runs.optimizer_state import restore_optimizer
 from plait.lab.runs.seal import SUMS, digest as sha256, folder_sums
 
 __all__ = [
-    "Checkpoint", "check_alike", "leaves", "load_state", "load_weights", "read_checkpoint", "restore",
-    "save_checkpoint", "state_tensors", "with_leaves",
-]  # fmt: skip
+    "Checkpoint",
+    "check_alike",
+    "leaves",
+    "load_state",
+    "load_weights",
+    "read_checkpoint",
+    "restore",
+    "save_checkpoint",
+    "state_tensors",
+    "with_leaves",
+]
 
 FORMAT = "plait checkpoint 1"
 

@@ -34,9 +34,20 @@ if TYPE_CHECKING:
     from plait.lab.runs.checkpoint import Learner
 
 __all__ = [
-    "Journal", "Run", "extended", "is_locked", "json_bytes", "locked", "read_environment",
-    "read_json", "read_plain", "run_id", "write_json", "write_summary", "write_whole",
-]  # fmt: skip
+    "Journal",
+    "Run",
+    "extended",
+    "is_locked",
+    "json_bytes",
+    "locked",
+    "read_environment",
+    "read_json",
+    "read_plain",
+    "run_id",
+    "write_json",
+    "write_summary",
+    "write_whole",
+]
 
 MOST_NESTED, MOST_TEXT = 64, 2**30
 

@@ -17,8 +17,14 @@ from typing import Any
 from plait.errors import ConfigError, PlaitError
 
 __all__ = [
-    "Kind", "how_to_repeat", "how_to_resume", "is_identified", "kind_of", "register", "unresumable",
-]  # fmt: skip
+    "Kind",
+    "how_to_repeat",
+    "how_to_resume",
+    "is_identified",
+    "kind_of",
+    "register",
+    "unresumable",
+]
 
 
 @dataclass(frozen=True)
@@ -95,31 +101,41 @@ def register(kind: Kind) -> Kind:
 
 _SUPERVISED = register(
     Kind(
-        "plait run 1", "plait.lab.training.supervised:learner_of", "plait.lab.training.spec:parse_supervised",
-        "plait.lab.training.description:network_of", score="accuracy", shown={"score": "accuracy"},
+        "plait run 1",
+        "plait.lab.training.supervised:learner_of",
+        "plait.lab.training.spec:parse_supervised",
+        "plait.lab.training.description:network_of",
+        score="accuracy",
+        shown={"score": "accuracy"},
     )
-)  # fmt: skip
+)
 # For tasks with numbers as targets: scored by R² instead of accuracy.
 _OF_NUMBERS = replace(
     _SUPERVISED, score="R²", shown={"score": "R²", "rmse": "RMSE", "loss": "MSE, standardised"}
 )
 register(
     Kind(
-        "plait policy 2", "plait.lab.training.ppo.learner:learner_of",
+        "plait policy 2",
+        "plait.lab.training.ppo.learner:learner_of",
         "plait.lab.training.ppo.policy:parse_policy",
-        "plait.lab.training.ppo.policy:build_policy", score="return", unit="step",
+        "plait.lab.training.ppo.policy:build_policy",
+        score="return",
+        unit="step",
         per_update=lambda recipe: int(recipe["n_envs"] * recipe["n_steps"]),
         shown={"score": "return", "length": "steps", "mmer": "MMER"},
-        tasks=frozenset({"minigrid", "gym", "popgym"}), device="cpu", checkpoint_every=10,
+        tasks=frozenset({"minigrid", "gym", "popgym"}),
+        device="cpu",
+        checkpoint_every=10,
     )
-)  # fmt: skip
+)
 register(
     Kind(
-        "plait scores 1", "plait.lab.caches.training:refuse_to_build",
+        "plait scores 1",
+        "plait.lab.caches.training:refuse_to_build",
         shown={"score": "explained variance (usage), agreement with the full cache (eviction)"},
         resumed_by="plait cache train MODEL --text FILE --out {folder} --resume, with the same options",
     )
-)  # fmt: skip
+)
 
 
 def kind_of(description: dict[str, Any]) -> Kind:

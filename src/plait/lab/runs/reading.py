@@ -31,9 +31,16 @@ from plait.lab.runs.vouching import (
 )
 
 __all__ = [
-    "Mark", "RunFolder", "RunRecord", "all_runs", "find_run", "folder_of_runs", "is_run", "read_folder",
+    "Mark",
+    "RunFolder",
+    "RunRecord",
+    "all_runs",
+    "find_run",
+    "folder_of_runs",
+    "is_run",
+    "read_folder",
     "read_run",
-]  # fmt: skip
+]
 
 NUMBERS = ("updates", "seconds", "score", "best_score", "parameters", "peak_memory_bytes")  # in a summary
 BROKEN = (KeyError, TypeError, ValueError, StopIteration, AttributeError, OverflowError, RecursionError)

@@ -21,9 +21,19 @@ from plait.errors import CheckpointError
 from plait.files import write_whole, writing
 
 __all__ = [
-    "MARK", "SUMS", "digest", "digest_of", "folder_sums", "prefix_sum", "read_header", "seal", "seal_also",
-    "self_checked", "unseal", "with_own_digest",
-]  # fmt: skip
+    "MARK",
+    "SUMS",
+    "digest",
+    "digest_of",
+    "folder_sums",
+    "prefix_sum",
+    "read_header",
+    "seal",
+    "seal_also",
+    "self_checked",
+    "unseal",
+    "with_own_digest",
+]
 
 SUMS = "SHA256SUMS"
 MARK = {"sums": SUMS}  # entry of a summary whose folder has SHA256SUMS

@@ -21,8 +21,15 @@ from plait.lab.training.spec import ModelSpec, PythonModel, SupervisedSpec, supe
 from plait.models import MODELS, Recurrent, Transformer
 
 __all__ = [
-    "Network", "build", "describe", "last_steps", "network_for", "network_of", "spec_of", "states_read",
-]  # fmt: skip
+    "Network",
+    "build",
+    "describe",
+    "last_steps",
+    "network_for",
+    "network_of",
+    "spec_of",
+    "states_read",
+]
 
 _SPREAD = 0.1  # embedding and decoder weights start uniform in ± this, as published
 

@@ -38,7 +38,7 @@ __all__ = [
     "gradient_norm",
     "optimizer_for",
     "seed_for",
-]  # fmt: skip
+]
 
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,

@@ -17,9 +17,15 @@ from plait.models.self_attentive import SelfAttentive
 from plait.models.torch_tools import TorchTools
 
 __all__ = [
-    "constant_buffers", "fixed_modes", "is_instrument", "no_options", "note_trained_buffers",
-    "special_weights", "value_at_start", "values_at_start",
-]  # fmt: skip
+    "constant_buffers",
+    "fixed_modes",
+    "is_instrument",
+    "no_options",
+    "note_trained_buffers",
+    "special_weights",
+    "value_at_start",
+    "values_at_start",
+]
 
 _BASE = frozenset(vars(nn.Module())) | {"_compiled_call_impl"}
 # The backend and the warnings already issued do not change what a layer of plait computes.

@@ -24,10 +24,21 @@ if TYPE_CHECKING:
     from plait.lab.tasks import Task
 
 __all__ = [
-    "HIDDEN", "OF_EPOCHS", "PUBLISHED", "SMALL_TEXT", "MeansOptions", "ModelOptions",
-    "PPOOptions", "PolicyOptions", "Published", "RecipeOptions", "TaskOptions",
-    "published_for", "recommended", "settings_for",
-]  # fmt: skip
+    "HIDDEN",
+    "OF_EPOCHS",
+    "PUBLISHED",
+    "SMALL_TEXT",
+    "MeansOptions",
+    "ModelOptions",
+    "PPOOptions",
+    "PolicyOptions",
+    "Published",
+    "RecipeOptions",
+    "TaskOptions",
+    "published_for",
+    "recommended",
+    "settings_for",
+]
 
 
 _OF_MODEL = ("hidden_size", "nonlinearity", "window", "capacity", "initialiser")  # model options of a row
@@ -179,9 +190,13 @@ def _optional(
 # A policy acts step by step, so it has one direction; sampling its actions replaces the noise on relevance.
 # Window and capacity are the published ones.
 _OF_POLICY = {
-    "name": "rellstm; none is a policy without memory", "hidden_size": 64, "window": 5, "capacity": 5,
-    "bidirectional": None, "noise": None,
-}  # fmt: skip
+    "name": "rellstm; none is a policy without memory",
+    "hidden_size": 64,
+    "window": 5,
+    "capacity": 5,
+    "bidirectional": None,
+    "noise": None,
+}
 
 if TYPE_CHECKING:
     PolicyOptions = ModelOptions

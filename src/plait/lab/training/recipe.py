@@ -166,9 +166,14 @@ class Recipe(HyperParams):
         from plait.lab.training.learner import Schedule
 
         return Schedule(
-            self.updates, range(0, self.updates + 1, self.evaluate_every), self.record_every,
-            self.gradients_every, self.until_accuracy, self.lr, self.schedule,
-        )  # fmt: skip
+            self.updates,
+            range(0, self.updates + 1, self.evaluate_every),
+            self.record_every,
+            self.gradients_every,
+            self.until_accuracy,
+            self.lr,
+            self.schedule,
+        )
 
 
 @dataclass(frozen=True)

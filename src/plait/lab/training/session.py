@@ -154,9 +154,13 @@ def train(
 
 
 def train_run(
-    description: RunSpec | dict[str, Any], *, device: str | None = None, backend: str = "auto",
-    checkpoint_every: int | None = None, **means: Any,
-) -> Fitted:  # fmt: skip
+    description: RunSpec | dict[str, Any],
+    *,
+    device: str | None = None,
+    backend: str = "auto",
+    checkpoint_every: int | None = None,
+    **means: Any,
+) -> Fitted:
     """Train the run of a description, supervised or by PPO; `means` are the options of `train`.
 
     Args:
@@ -168,9 +172,12 @@ def train_run(
     kind = spec.kind
     target = device_named(device or kind.device)
     return train(
-        lambda group: kind.call("learner", spec, target, group, backend), spec, target,
-        checkpoint_every=kind.checkpoint_every if checkpoint_every is None else checkpoint_every, **means,
-    )  # fmt: skip
+        lambda group: kind.call("learner", spec, target, group, backend),
+        spec,
+        target,
+        checkpoint_every=kind.checkpoint_every if checkpoint_every is None else checkpoint_every,
+        **means,
+    )
 
 
 def load(
@@ -195,9 +202,12 @@ def load(
 
 
 def _open(
-    stack: contextlib.ExitStack, group: Group, folder: Path | str | None,
-    description: dict[str, Any], resume: bool,
-) -> Run | None:  # fmt: skip
+    stack: contextlib.ExitStack,
+    group: Group,
+    folder: Path | str | None,
+    description: dict[str, Any],
+    resume: bool,
+) -> Run | None:
     """Open the run's folder in the first process; if that fails, raise in all of them."""
     if folder is None:
         return None

@@ -20,9 +20,16 @@ from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 __all__ = [
-    "UnclearError", "functions_of", "globals_of", "is_own", "is_own_function", "made_with", "name_of",
-    "text_of", "unwrapped",
-]  # fmt: skip
+    "UnclearError",
+    "functions_of",
+    "globals_of",
+    "is_own",
+    "is_own_function",
+    "made_with",
+    "name_of",
+    "text_of",
+    "unwrapped",
+]
 
 _INSTALLED = frozenset({"plait", "torch", "numpy", "builtins", *sys.stdlib_module_names})
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)

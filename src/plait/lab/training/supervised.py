@@ -92,9 +92,14 @@ class SupervisedLearner(Learner):
         recipe, results = self.recipe, None
         if self.group.first:
             results = evaluate(
-                self.network, self.task, sequences=recipe.evaluate_on, batch_size=recipe.batch_size,
-                seed=recipe.seed, precision=recipe.precision, final=final,
-            )  # fmt: skip
+                self.network,
+                self.task,
+                sequences=recipe.evaluate_on,
+                batch_size=recipe.batch_size,
+                seed=recipe.seed,
+                precision=recipe.precision,
+                final=final,
+            )
         shared: Results = self.group.share(results)
         return shared
 
@@ -466,9 +471,15 @@ def fit(
     try:
         return train(
             lambda group: _learner(network, task, recipe, target, group),
-            spec, target, folder=folder, resume=resume,
-            checkpoint_every=checkpoint_every, max_minutes=max_minutes, stop_when=stop_when,
-            progress=progress, watchers=watchers,
-        )  # fmt: skip
+            spec,
+            target,
+            folder=folder,
+            resume=resume,
+            checkpoint_every=checkpoint_every,
+            max_minutes=max_minutes,
+            stop_when=stop_when,
+            progress=progress,
+            watchers=watchers,
+        )
     finally:
         note_trained_buffers(began)

@@ -10,12 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from plait.ops.bounded_attention.older import older_states
-from plait.ops.bounded_attention.triton_kernels import (
-    forward_kernel,
-    older_kernel,
-    query_kernel,
-    recent_kernel,
-)
+from plait.ops.bounded_attention.triton_backward import older_kernel, query_kernel, recent_kernel
+from plait.ops.bounded_attention.triton_kernels import forward_kernel
 from plait.ops.scan.triton_launch import interpreting
 
 __all__ = ["bounded_attention", "missing"]
@@ -144,12 +140,17 @@ def _arguments(
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the arguments of every kernel: tensors, contiguous, and sizes."""
     tensors = {
-        "query": query, "key": key, "value": value, "deaths": deaths, "births": births, "older": older,
+        "query": query,
+        "key": key,
+        "value": value,
+        "deaths": deaths,
+        "births": births,
+        "older": older,
         # a kernel needs a pointer even to what is absent
         "far_query": query if far_query is None else far_query,
         "far_key": key if far_key is None else far_key,
         "scores": deaths if scores is None else scores.float(),
-    }  # fmt: skip
+    }
     sizes = {
         "T": query.shape[2],
         "N": key.shape[2],

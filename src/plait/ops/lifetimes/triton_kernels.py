@@ -15,9 +15,19 @@ __all__ = ["walk_kernel"]
 
 @triton.jit
 def walk_kernel(
-    keys, segments, competing, left, arrivals, kept_keys, kept_index, kept_beaten, N, capacity,
-    SLOTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    keys,
+    segments,
+    competing,
+    left,
+    arrivals,
+    kept_keys,
+    kept_index,
+    kept_beaten,
+    N,
+    capacity,
+    SLOTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Write the arrival that displaces each state of row and head `program_id(0)`."""
     row = tl.program_id(0).to(tl.int64)
     s, n = tl.arange(0, SLOTS), tl.arange(0, BLOCK)

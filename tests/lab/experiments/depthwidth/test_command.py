@@ -34,8 +34,13 @@ def test_smoke_runs_draws_and_resumes(text_file, tmp_path, capsys):
     first = json.loads(capsys.readouterr().out)
     assert first["outcome"]["finished"] == len(first["cells"]) == 8
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "README.md", "experiment.json", "figure1.png", "figure1.svg", "lock", "runs.jsonl",
-    ]  # fmt: skip
+        "README.md",
+        "experiment.json",
+        "figure1.png",
+        "figure1.svg",
+        "lock",
+        "runs.jsonl",
+    ]
     assert main([*command, "--out", str(tmp_path / "out")]) == 0
     again = json.loads(capsys.readouterr().out)
     assert (again["outcome"]["finished"], again["outcome"]["already"]) == (0, 8)

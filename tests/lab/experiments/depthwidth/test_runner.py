@@ -99,8 +99,10 @@ def test_ctrl_c_keeps_what_is_finished(text_file, tmp_path):
     command = [sys.executable, "-m", "plait", "reproduce", "depthwidth-figure1", "--smoke"]
     job = subprocess.Popen(
         [*command, "--text", str(text_file), "--out", str(out), "--device", "cpu"],
-        stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert job.stderr is not None
     assert job.stderr.readline() == f"{MEANS_NOTHING.upper()}\n"
     assert "1/8" in job.stderr.readline()

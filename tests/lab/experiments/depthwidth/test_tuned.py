@@ -59,8 +59,11 @@ def test_long_trainings_begin_with_the_rate_that_was_best(tmp_path: Path) -> Non
     long = [run for run in TUNED_SMOKE.runs() if run.training.updates == 20]
     order = [run for group in _staged(long, 1, path) for run in group]
     assert [(run.depth, run.training.peak) for run in order] == [
-        *[(1, 0.016)] * 2, *[(2, 0.064)] * 2, *[(2, 0.016)] * 2, *[(1, 0.064)] * 2,
-    ]  # fmt: skip
+        *[(1, 0.016)] * 2,
+        *[(2, 0.064)] * 2,
+        *[(2, 0.016)] * 2,
+        *[(1, 0.064)] * 2,
+    ]
 
 
 def test_the_best_rate_is_chosen_by_validation() -> None:

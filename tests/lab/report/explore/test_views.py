@@ -109,8 +109,11 @@ def test_every_tab_says_what_it_is_about_before_any_script(ask):
         r'<div role="tabpanel" id="panel-(\w+)"[^>]*?( hidden)?><h2>(.+?)</h2><p>(.+?)</p>', page
     )
     assert [(name, hidden) for name, hidden, _, _ in panels] == [
-        ("memory", ""), ("gradients", " hidden"), ("plane", " hidden"), ("runs", " hidden"),
-    ]  # fmt: skip
+        ("memory", ""),
+        ("gradients", " hidden"),
+        ("plane", " hidden"),
+        ("runs", " hidden"),
+    ]
 
 
 def test_pixels_of_an_image_and_letters_of_a_text(digits, tmp_path, serve_folder, client_at):
@@ -241,8 +244,9 @@ def test_one_run_beside_another_is_that_of_the_report(ask, library_folder):
     keys = [run["key"] for run in ask("runs")["runs"] if run["key"].startswith("table5")]
     found = ask("beside", first=keys[0], second=keys[1])
     assert [plot["title"] for plot in found["plots"]][:2] == [
-        "held-out accuracy", "held-out accuracy: lstm − relrnn",
-    ]  # fmt: skip
+        "held-out accuracy",
+        "held-out accuracy: lstm − relrnn",
+    ]
     assert [one["command"].split()[:3] for one in found["commands"]] == [["plait", "train", "--config"]] * 2
     alone = ask("beside", first=keys[0])
     assert len(alone["commands"]) == 1
@@ -325,10 +329,19 @@ def test_a_new_run_is_seen_without_a_restart(tmp_path, bench_at, serve_folder, c
 
 def test_answers_come_within_a_fifth_of_a_second(ask, relrnn):
     questions = [
-        ("memory/runs", {}), ("memory", {"run": relrnn}), ("law", {}), ("reach", {}), ("paths", {}),
-        ("norms", {"run": relrnn}), ("plane", {}), ("plan", {"budget": "1.3B"}), ("runs", {}),
-        ("group", {}), ("plot", {}), ("beside", {"first": relrnn}),
-    ]  # fmt: skip
+        ("memory/runs", {}),
+        ("memory", {"run": relrnn}),
+        ("law", {}),
+        ("reach", {}),
+        ("paths", {}),
+        ("norms", {"run": relrnn}),
+        ("plane", {}),
+        ("plan", {"budget": "1.3B"}),
+        ("runs", {}),
+        ("group", {}),
+        ("plot", {}),
+        ("beside", {"first": relrnn}),
+    ]
     for path, query in questions:
         times = []
         for _ in range(6):

@@ -23,9 +23,19 @@ from plait.lab.tasks.minigrid.names import mission_words
 pytest.importorskip("minigrid")
 HERE = Path(__file__).parent
 TABLE_4 = [  # training environment, test environment, …
-    "RedBlueDoors-6x6", "RedBlueDoors-8x8", "GoToObject-6x6-N2", "GoToObject-8x8-N2", "MemoryS7", "MemoryS13",
-    "GoToDoor-5x5", "GoToDoor-8x8", "Fetch-5x5-N2", "Fetch-8x8-N3", "DoorKey-5x5", "DoorKey-16x16",
-]  # fmt: skip
+    "RedBlueDoors-6x6",
+    "RedBlueDoors-8x8",
+    "GoToObject-6x6-N2",
+    "GoToObject-8x8-N2",
+    "MemoryS7",
+    "MemoryS13",
+    "GoToDoor-5x5",
+    "GoToDoor-8x8",
+    "Fetch-5x5-N2",
+    "Fetch-8x8-N3",
+    "DoorKey-5x5",
+    "DoorKey-16x16",
+]
 needs_envpool = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="needs envpool")
 BACKENDS = ["minigrid", pytest.param("envpool", marks=needs_envpool)]
 

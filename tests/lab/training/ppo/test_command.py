@@ -12,9 +12,22 @@ from plait.lab.training.ppo.learner import PolicyProgressFormat
 from plait.lab.training.recipe import PPOConfig
 
 SMALL = [
-    "--hidden", "8", "--n-envs", "4", "--n-steps", "10", "--total-timesteps", "1.2e2", "--n-minibatches", "2",
-    "--n-epochs", "1", "--evaluate-on", "2", "--quiet",
-]  # fmt: skip
+    "--hidden",
+    "8",
+    "--n-envs",
+    "4",
+    "--n-steps",
+    "10",
+    "--total-timesteps",
+    "1.2e2",
+    "--n-minibatches",
+    "2",
+    "--n-epochs",
+    "1",
+    "--evaluate-on",
+    "2",
+    "--quiet",
+]
 
 
 def run(*arguments):
@@ -30,9 +43,14 @@ def test_trains_tests_lists_and_resumes(tmp_path, capsys):
     assert (result["status"], result["steps"]) == ("complete", 120)
     assert set(result["held_out"]) == {"GoToDoor-5x5", "GoToDoor-6x6"}
     assert json.loads(Path(result["folder"], "config.json").read_text())["model"] == {
-        "name": "relgru", "hidden_size": 8, "window": 5, "capacity": 5, "relevance": "learned", "noise": 0.0,
+        "name": "relgru",
+        "hidden_size": 8,
+        "window": 5,
+        "capacity": 5,
+        "relevance": "learned",
+        "noise": 0.0,
         "mix": 0.75,
-    }  # fmt: skip
+    }
     assert main(["runs", str(tmp_path)]) == 0
     assert "relgru" in capsys.readouterr().out
     assert main(["runs", "show", "minigrid", *out]) == 0

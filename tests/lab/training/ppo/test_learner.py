@@ -80,8 +80,12 @@ def test_a_run_folder_has_curve_summary_and_checkpoint(small_fit, tmp_path):
     fitted = small_fit(tmp_path / "run", test_env="GoToDoor-8x8")
     assert fitted.status == "complete"
     assert {path.name for path in fitted.folder.iterdir()} >= {
-        "config.json", "environment.json", "metrics.jsonl", "checkpoint.safetensors", "summary.json",
-    }  # fmt: skip
+        "config.json",
+        "environment.json",
+        "metrics.jsonl",
+        "checkpoint.safetensors",
+        "summary.json",
+    }
     updates = [line for line in fitted.metrics if "policy_loss" in line]
     assert [line["steps"] for line in updates] == [40, 80, 120, 160, 200, 240]
     evaluations = [line for line in fitted.metrics if "held_out" in line]
@@ -222,8 +226,12 @@ def test_figures_of_an_update_are_means_over_its_episodes():
         learner_module.PolicyStep({"total": 2.0}, 0.5, episodes), has_success=True
     )
     assert figures == {
-        "episodes": 3, "return": 0.5, "success": pytest.approx(2 / 3), "length": 30.0, "loss": 2.0,
+        "episodes": 3,
+        "return": 0.5,
+        "success": pytest.approx(2 / 3),
+        "length": 30.0,
+        "loss": 2.0,
         "gradient_norm": 0.5,
-    }  # fmt: skip
+    }
     none = learner_module._figures(learner_module.PolicyStep({"total": 2.0}, 0.5, []), has_success=False)
     assert none == {"episodes": 0, "return": None, "length": None, "loss": 2.0, "gradient_norm": 0.5}

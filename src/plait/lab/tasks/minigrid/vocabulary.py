@@ -11,10 +11,37 @@ __all__ = ["MISSION_LENGTH", "WORDS", "mission_tokens"]
 MISSION_LENGTH = 13  # words of the longest mission
 # Token = index + 1, 0 is padding. Trained policies depend on the order: append only.
 WORDS = (
-    "a", "and", "at", "ball", "blue", "box", "door", "end", "fetch", "get", "go", "goal", "green", "grey",
-    "hallway", "key", "matching", "must", "object", "of", "open", "purple", "red", "square", "the", "then",
-    "to", "use", "yellow", "you",
-)  # fmt: skip
+    "a",
+    "and",
+    "at",
+    "ball",
+    "blue",
+    "box",
+    "door",
+    "end",
+    "fetch",
+    "get",
+    "go",
+    "goal",
+    "green",
+    "grey",
+    "hallway",
+    "key",
+    "matching",
+    "must",
+    "object",
+    "of",
+    "open",
+    "purple",
+    "red",
+    "square",
+    "the",
+    "then",
+    "to",
+    "use",
+    "yellow",
+    "you",
+)
 _TOKEN = {word: token for token, word in enumerate(WORDS, start=1)}
 
 
