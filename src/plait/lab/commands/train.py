@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Iterable
@@ -81,7 +82,7 @@ def train(
         )
     from plait.lab.tasks.sources import data_in
 
-    with data_in(data):
+    with data_in(data) if data else contextlib.nullcontext():
         if task is not None:
             if task in _FROM_ELSEWHERE:
                 raise ConfigError(f"{task}: {_FROM_ELSEWHERE[task]}")

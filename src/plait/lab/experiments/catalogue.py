@@ -76,8 +76,8 @@ def _own_experiment(name: str, smoke: bool, recipe: str) -> Experiment:
         raise ConfigError(
             f"{name}: expected a plait.lab.experiments.Experiment, got {type(experiment).__name__}"
         )
-    for option, given in (("--smoke", smoke), (f"--recipe {recipe}", recipe != "published")):
-        if given:
+    for option, is_set in (("--smoke", smoke), (f"--recipe {recipe}", recipe != "published")):
+        if is_set:
             raise ConfigError(f"{option} does not apply: {name} has one size and one recipe")
     for run in experiment.runs:
         for part in (run.task, run.model):
