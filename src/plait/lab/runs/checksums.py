@@ -46,7 +46,7 @@ __all__ = [
 SUMS = "SHA256SUMS"
 JOURNALS = ("metrics.jsonl", "gradients.jsonl")
 NEEDED = ("config.json", "environment.json", *JOURNALS)
-OWN = "sha256"  # key of the digest that data holds of itself
+OWN = "sha256"  # key of the digest that JSON data stores of itself
 MOST_HEADER = 100 * 2**20  # the limit of safetensors
 MOST_SUMS = 2**20
 
@@ -201,7 +201,7 @@ def checkpoint_header(
 
 
 def journal_lengths(folder: Path, header: dict[str, Any] | None, problems: list[str]) -> dict[str, int]:
-    """Return how many bytes of each journal a checkpoint vouches for; resuming starts there.
+    """Return how many bytes of each journal a checkpoint covers; resuming starts there.
 
     A journal that its header does not name has no limit; without a valid header all of them are empty.
     """
