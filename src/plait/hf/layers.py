@@ -28,7 +28,7 @@ def full_attention_layers(model: Any) -> list[int]:
         raise ConfigError(f"model: expected a decoder, got {family!r}, whose attention looks both ways")
     config = config.get_text_config(decoder=True)
     if not hasattr(config, "num_attention_heads") or getattr(model, "_is_stateful", False):
-        raise ConfigError(f"model: expected attention in every layer, got {family!r}, which is recurrent")
+        raise ConfigError(f"model: expected layers of full attention, got {family!r}, which is recurrent")
     layers = cache_utils.DynamicCache(config=config).layers
     kinds = {type(layer) for layer in layers}
     if kinds == {cache_utils.DynamicSlidingWindowLayer}:
