@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -37,14 +36,14 @@ def attention(
     from plait.lab.figures import check_picture, save_figure
     from plait.lab.report.trace_picture import draw_trace
     from plait.lab.runs.reading import find_run, read_run
+    from plait.lab.tasks.sources import data_in
 
     check_picture(output)
-    if data is not None:
-        os.environ["PLAIT_DATA"] = str(data)
     folder = find_run(run, out)
-    if not (folder / "trace.json").exists():
-        write_trace(folder, read_run(folder).description["recipe"]["seed"])
-    path = save_figure(draw_trace(folder, layer - 1), output)
+    with data_in(data):
+        if not (folder / "trace.json").exists():
+            write_trace(folder, read_run(folder).description["recipe"]["seed"])
+        path = save_figure(draw_trace(folder, layer - 1), output)
     return CommandResult({"picture": str(path), "trace": str(folder / "trace.json")}, (str(path),))
 
 
