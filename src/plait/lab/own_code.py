@@ -8,18 +8,28 @@ process, or before; then the name and its module's file are in the user's cache 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import importlib.util
 import json
 import os
 import sys
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from plait.errors import ConfigError, MissingExtraError, OutputError
 from plait.files import cache_folder, plain_bytes, write_whole
 
-__all__ = ["by_name", "check_trusted", "import_module", "is_own_name", "is_passed", "name_of"]
+__all__ = [
+    "by_name",
+    "check_trusted",
+    "import_module",
+    "is_own_name",
+    "is_passed",
+    "name_of",
+    "name_of_factory",
+]
 
 ALLOWED = "PLAIT_ALLOW"  # modules whose code run folders may name, separated by commas
 _MOST_READ = 2**20  # bytes of the record of names
@@ -55,6 +65,31 @@ def name_of(thing: Any) -> str:
     name = f"{thing.__module__}:{own}"
     _PASSED[name] = thing
     return name
+
+
+def name_of_factory(make: Any) -> str:
+    """Return the name of a function that makes something; that of a lambda has a digest of its code.
+
+    So two lambdas have two names, and a run that was made with one is resumed by passing it again.
+
+    >>> name = name_of_factory(lambda: 1)
+    >>> name.startswith("plait.lab.own_code:<lambda ") and name == name_of_factory(lambda: 1)
+    True
+    >>> name_of_factory(lambda: 2) == name
+    False
+    """
+    if getattr(make, "__name__", "") != "<lambda>":
+        return name_of(make)
+    values = [cell.cell_contents for cell in make.__closure__ or ()]
+    code = repr((_code_of(make.__code__), make.__defaults__, make.__kwdefaults__, values))
+    name = f"{make.__module__}:<lambda {hashlib.sha256(code.encode()).hexdigest()[:12]}>"
+    _PASSED[name] = make
+    return name
+
+
+def _code_of(code: CodeType) -> tuple[Any, ...]:
+    constants = [_code_of(value) if isinstance(value, CodeType) else value for value in code.co_consts]
+    return code.co_code, constants, code.co_names
 
 
 def is_passed(name: str) -> bool:
