@@ -37,20 +37,20 @@ def attention(
     from plait.lab.figures import check_picture, save_figure
     from plait.lab.report.trace_picture import draw_trace
     from plait.lab.runs.reading import find_run, read_run
+    from plait.lab.tasks.sources import data_in
 
     if output is not None:
         check_picture(output)
-    if data is not None:
-        os.environ["PLAIT_DATA"] = str(data)
     folder = find_run(run, out)
     if output is None:
         output = Path(f"attention-{folder.resolve().name}{'' if layer == 1 else f'-layer{layer}'}.png")
-    if not (folder / "trace.json").exists():
-        write_trace(folder, read_run(folder).description["recipe"]["seed"])
     existed = os.path.lexists(output)
-    path = save_figure(draw_trace(folder, layer - 1), output)
-    data_of_result = {"picture": str(path), "trace": str(folder / "trace.json")}
-    return CommandResult(data_of_result, (_written(path, existed),))
+    with data_in(data):
+        if not (folder / "trace.json").exists():
+            write_trace(folder, read_run(folder).description["recipe"]["seed"])
+        path = save_figure(draw_trace(folder, layer - 1), output)
+    result = {"picture": str(path), "trace": str(folder / "trace.json")}
+    return CommandResult(result, (_written(path, existed),))
 
 
 def curves(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -80,21 +80,22 @@ def train(
             "expected one of: a task (plait train copy), a run to repeat (plait train --config RUN), a run "
             "to continue (plait train --resume RUN)"
         )
-    if data is not None:
-        os.environ["PLAIT_DATA"] = str(data)
-    if task is not None:
-        if task in _FROM_ELSEWHERE:
-            raise ConfigError(f"{task}: {_FROM_ELSEWHERE[task]}")
-        values = {"name": name_of(task), **explicit_options(of_task), **_named_values(task_option)}
-        of_network = {**explicit_options(of_model), **_named_values(model_option)}
-        return trained(described_run(values, of_network, of_recipe, epochs, means), means, backend)
-    model = {k: v for k, v in explicit_options(of_model).items() if v != getattr(ModelOptions, k)}
-    others = {"task_option": task_option, "model_option": model_option, "epochs": epochs}
-    fixed = {**explicit_options(of_task), **model, **{k: v for k, v in others.items() if v}}
-    recipe = explicit_options(of_recipe)
-    if config is not None:
-        return trained(configured(config, fixed, recipe, means.out), means, backend)
-    return resumed(str(resume), {**fixed, **recipe}, means, backend)
+    from plait.lab.tasks.sources import data_in
+
+    with data_in(data) if data else contextlib.nullcontext():
+        if task is not None:
+            if task in _FROM_ELSEWHERE:
+                raise ConfigError(f"{task}: {_FROM_ELSEWHERE[task]}")
+            values = {"name": name_of(task), **explicit_options(of_task), **_named_values(task_option)}
+            of_network = {**explicit_options(of_model), **_named_values(model_option)}
+            return trained(described_run(values, of_network, of_recipe, epochs, means), means, backend)
+        model = {k: v for k, v in explicit_options(of_model).items() if v != getattr(ModelOptions, k)}
+        others = {"task_option": task_option, "model_option": model_option, "epochs": epochs}
+        fixed = {**explicit_options(of_task), **model, **{k: v for k, v in others.items() if v}}
+        recipe = explicit_options(of_recipe)
+        if config is not None:
+            return trained(configured(config, fixed, recipe, means.out), means, backend)
+        return resumed(str(resume), {**fixed, **recipe}, means, backend)
 
 
 def _named_values(pairs: Iterable[str]) -> dict[str, Any]:
