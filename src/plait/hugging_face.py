@@ -165,7 +165,7 @@ def weights_of(folder: Path, values: dict[str, Any]) -> Path | None:
     """Return the file of a folder's weights that `transformers` would read, or None if there is none.
 
     Raises:
-        DataError: if a file of weights lies outside the folder or is no plain file.
+        DataError: if a file of weights lies outside the folder or is not a regular file.
     """
     named = values.get("transformers_weights")
     if named is not None and not isinstance(named, str):

@@ -146,7 +146,7 @@ RunRecord = RunFolder  # its name in `plait.lab.training`
 
 
 def is_run(folder: Path) -> bool:
-    """Return whether the folder has any file of a run, be it one alone or a dangling link."""
+    """Return whether the folder has at least one file of a run, possibly a dangling link."""
     return any(os.path.lexists(folder / name) for name in FILES)
 
 
