@@ -212,5 +212,6 @@ def _png(values: Any) -> bytes:
     """Return a PNG of one pixel a value, transparent where it is nan."""
     stream = io.BytesIO()
     largest = float(np.nanmax(values, initial=0)) or 1.0
-    imsave(stream, values, vmin=0, vmax=largest, cmap="viridis", format="png", metadata={"Software": None})
+    unnamed: Any = {"Software": None}  # else every picture names matplotlib and its version
+    imsave(stream, values, vmin=0, vmax=largest, cmap="viridis", format="png", metadata=unnamed)
     return stream.getvalue()
