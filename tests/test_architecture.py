@@ -114,6 +114,12 @@ def test_no_command_writes_the_environment():
     assert not [path for path in files if written.search(path.read_text())]
 
 
+def test_reports_train_nothing():
+    """What trains is an experiment or a measurement; a report reads what they left."""
+    trains = re.compile(r"\b(carry_out|train_run|run_jobs|Session\()|import .*\bfit\b")
+    assert not [path for path in (SOURCE / "lab" / "report").rglob("*.py") if trains.search(path.read_text())]
+
+
 def untyped(node):
     """Return the parameters of a function that a task, a recipe or a description is passed in as `Any`."""
     names = {"spec", "task", "recipe", "kind", "job", "experiment", "of_task", "of_model", "of_recipe"}
