@@ -27,8 +27,8 @@ Tables = Mapping[str, Callable[[], str]]
 # Page -> the tables it may show, by name; each must be shown.
 PAGES: dict[str, Tables] = {
     "docs/results.md": overview.BLOCKS,
-    "docs/models.md": {name: memory.BLOCKS[name] for name in ("lead-ins", "rules, tests")},
-    "docs/rl.md": {"grid worlds": agents.RL["grid worlds"]},
+    "docs/notes/models.md": {name: memory.BLOCKS[name] for name in ("lead-ins", "rules, tests")},
+    "docs/notes/rl.md": {"grid worlds": agents.RL["grid worlds"]},
     "results/untangling/README.md": untangling.BLOCKS,
     "results/memory/README.md": memory.BLOCKS,
     "results/popgym/README.md": agents.POPGYM,

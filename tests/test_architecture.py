@@ -103,8 +103,15 @@ def test_only_the_command_line_prints():
     for path in FILES:
         if room_of(path) == "lab.cli":
             continue
-        calls = [n.func for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
-        assert not [c for c in calls if isinstance(c, ast.Name) and c.id == "print"], path
+        names = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)]
+        assert not [node for node in names if node.id == "print"], path  # also as an argument of `partial`
+
+
+def test_no_command_writes_the_environment():
+    """A value that travels by the environment is in no signature, and stays when the command has ended."""
+    written = re.compile(r"os\.environ\[[^]]+\] = |os\.environ\.update|os\.putenv")
+    files = [path for path in FILES if room_of(path) in ("lab.commands", "lab.bench", "lab.training")]
+    assert not [path for path in files if written.search(path.read_text())]
 
 
 def test_a_share_is_written_in_one_place():

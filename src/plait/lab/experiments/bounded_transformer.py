@@ -24,14 +24,14 @@ __all__ = [
 
 _LEAD_INS = (60, 0, 5, 20, 200)
 _LEARNED = {"memory": "relevancy", "window": 10, "capacity": 15, "relevance": "learned"}
-_FIRST = {**_LEARNED, "capacity": 0, "sinks": 15}  # without capacity no score decides
+_FIRST = {**_LEARNED, "capacity": 0, "sinks": 15}  # without capacity, scores have no effect
 
 
 def _model(training: dict[str, Any] | None = None, /, **options: Any) -> Contestant:
     return Contestant("transformer", {"num_layers": 2, "heads": 4, **options}, training or {})
 
 
-# 25 states each, but for the one without a bound
+# 25 states each, except the unbounded one
 MODELS = {
     "learned": _model(**_LEARNED),
     "all states": _model(),
@@ -147,7 +147,7 @@ def bounded_delays(size: Size) -> Experiment:
 
 
 def bounded_mqar(size: Size) -> Experiment:
-    """Return the experiment: mqar as published and after a lead-in, 2 · pairs + 16 states a head."""
+    """Return the experiment: mqar as published and after a lead-in, 2 · pairs + 16 states per head."""
     sizes = ((64, 4), (128, 8), (256, 16)) if size.published else ((16, 2),)
     training = {
         "updates": 1500,

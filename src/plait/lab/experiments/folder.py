@@ -49,7 +49,7 @@ def _write_description(experiment: Experiment, out: Path) -> None:
 
 
 def _merged(present: Any, wanted: dict[str, Any], out: Path) -> dict[str, Any]:
-    """Merge the folder's experiment with the wanted one; for a cell of both the newer plan counts."""
+    """Merge the folder's experiment with the requested one, whose plan of a common cell counts."""
     name = present.get("name") if isinstance(present, dict) else None
     if name != wanted["name"]:
         raise OutputError(

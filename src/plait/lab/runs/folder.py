@@ -100,8 +100,8 @@ class Run:
     @staticmethod
     @contextlib.contextmanager
     def open(folder: Path, description: dict[str, Any], resume: bool) -> Iterator[Run]:
-        """Take the folder, or refuse; nothing in it is changed before all is checked."""
-        # Else its checkpoint could be written, and not be read.
+        """Lock the folder, or refuse it; nothing in it is changed before everything is checked."""
+        # Otherwise its checkpoint could be written but not read.
         check_utf8("rename it or name another folder", out=folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ class Run:
                 run.gradients.close()
 
     def _claim(self, resume: bool) -> None:
-        for journal in (self.metrics, self.gradients):  # truncated, appended to; a link leads elsewhere
+        for journal in (self.metrics, self.gradients):  # opened for writing, so no links
             if journal.path.is_symlink():
                 raise CheckpointError(f"{journal.path} is a link; a run's curves lie in its own folder")
         config = self.folder / "config.json"

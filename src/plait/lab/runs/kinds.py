@@ -66,7 +66,7 @@ class Kind:
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
             if function == "learner" or isinstance(error, PlaitError):
                 raise
-            # A description is data, usually from a file: an error that it causes is the user's to mend.
+            # A description is data, usually from a file: an error that it causes is one the user can correct.
             text = f"{type(error).__name__}: {error}"
             raise ConfigError(f"this does not describe a run of the kind {self.format!r} ({text})") from error
 

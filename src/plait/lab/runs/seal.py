@@ -38,7 +38,7 @@ __all__ = [
 SUMS = "SHA256SUMS"
 MARK = {"sums": SUMS}  # entry of a summary whose folder has SHA256SUMS
 SEALED = ("config.json", "environment.json", "metrics.jsonl", "gradients.jsonl", "checkpoint.safetensors")
-OWN = "sha256"  # key of the digest that data holds of itself
+OWN = "sha256"  # key of the digest that JSON data stores of itself
 MOST_HEADER = 100 * 2**20  # the limit of safetensors
 MOST_SUMS = 2**20
 

@@ -18,7 +18,7 @@ __all__ = ["JOURNALS", "belongs_to", "checkpoint_header", "matches_checksum", "r
 
 JOURNALS = ("metrics.jsonl", "gradients.jsonl")
 NEEDED = ("config.json", "environment.json", *JOURNALS)
-_EMPTY_JOURNALS: dict[str, Any] = {  # the header of a checkpoint that vouches for no line
+_EMPTY_JOURNALS: dict[str, Any] = {  # the header of a checkpoint that covers no line
     "counters": {
         "journals": {
             **dict.fromkeys(JOURNALS, 0),
@@ -33,7 +33,7 @@ def checkpoint_header(
 ) -> dict[str, Any]:
     """Return the header of a killed run's checkpoint, empty if there was none.
 
-    If it is damaged or missing, the header returned vouches for no line of the journals.
+    If it is damaged or missing, the header returned covers no line of the journals.
     """
     journals = [folder / name for name in JOURNALS]
     try:
@@ -74,7 +74,7 @@ def belongs_to(
 
 
 def vouched_lengths(folder: Path, troubles: list[str], header: dict[str, Any]) -> dict[str, int]:
-    """Return how many bytes of each journal a killed run's checkpoint vouches for; resuming starts there."""
+    """Return how many bytes of each journal a killed run's checkpoint covers; resuming starts there."""
     try:
         saved = header.get("counters", {}).get("journals", {})
         digests = dict(saved.get("sha256", {}))

@@ -403,7 +403,7 @@ class Session:
             self.run.save(self.learner, {**asdict(self.counters), **self.regular})
 
     def _advised(self, error: PlaitError, advice: str) -> PlaitError:
-        """Return the error with advice on how to continue, if there is a run folder."""
+        """Add advice on how to continue to an error, if there is a run folder."""
         return error if self.run is None else type(error)(f"{error}; {advice.format(self.run.folder)}")
 
     def _summary(self, status: str, reason: str) -> dict[str, Any]:
