@@ -242,9 +242,7 @@ def settling() -> str:
                 ", ".join(percent(score, 1) for score in lowest) or DASH,
             ]
         )
-    return table(
-        ["setting", "reached 99%", "after updates", "of these stayed", "lowest afterwards, %"], rows
-    )
+    return table(["setting", "reached 99%", "after updates", "of these stayed", "lowest afterwards, %"], rows)
 
 
 def _first(curve: Sequence[Sequence[float]]) -> float | None:
