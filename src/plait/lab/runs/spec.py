@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from plait.errors import ConfigError
 from plait.lab.runs.folder import run_id
 from plait.lab.runs.kinds import Kind, kind_of
 
-__all__ = ["PlainSpec", "RunSpec", "parse_spec"]
+__all__ = ["PlainSpec", "RunSpec", "history"]
 
 
 @dataclass(frozen=True)
@@ -70,30 +69,7 @@ class PlainSpec(RunSpec):
         return {"task": dict(self.task), "model": dict(self.model), "recipe": dict(self.recipe)}
 
 
-def parse_spec(values: RunSpec | Mapping[str, Any]) -> RunSpec:
-    """Validate a description and fill in its defaults; one that was parsed before is returned unchanged.
-
-    >>> parse_spec({"format": "sines 1", "task": {}, "model": {}, "recipe": {"seed": 3}}).recipe
-    {'seed': 3}
-    """
-    if isinstance(values, RunSpec):
-        return values
-    if not isinstance(values, dict):
-        raise ConfigError(f"expected the description of a run, an object with a task, got {values!r:.80}")
-    for part in ("task", "model", "recipe"):
-        if not isinstance(values.get(part, {}), dict):
-            raise ConfigError(f"{part}: expected an object, got {values[part]!r:.80}")
-    kind = kind_of(values)
-    plain = {key: value for key, value in values.items() if key != "extended"}
-    if kind.parse:
-        spec: RunSpec = kind.call("parse", plain)
-    else:
-        parts = {part: plain.get(part, {}) for part in ("task", "model", "recipe")}
-        spec = PlainSpec(kind.format, **parts)
-    return dataclasses.replace(spec, extended=_history(values["extended"])) if "extended" in values else spec
-
-
-def _history(values: Any) -> dict[str, list[int]]:
+def history(values: Any) -> dict[str, list[int]]:
     """Return the earlier lengths of a run, validated."""
     is_history = isinstance(values, dict) and all(
         isinstance(lengths, list) and lengths and all(type(length) is int for length in lengths)
