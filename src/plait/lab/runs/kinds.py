@@ -1,6 +1,6 @@
 """The registry of run kinds: the units, names and defaults of runs by the `format` of their `config.json`.
 
-`plait.lab.training.kinds` has the functions that train and load them. Folders of a kind that is not
+`plait.lab.training.run_spec` has the functions that train and load them. Folders of a kind that is not
 registered can be listed and reported on.
 """
 
@@ -70,7 +70,7 @@ _KINDS: dict[str, Kind] = {}
 
 
 def add(kind: Kind) -> Kind:
-    """Add a kind to the registry of this process and return it, for `plait.lab.training.kinds.register`."""
+    """Add a kind to the registry of this process, and return it; `run_spec.register` makes it trainable."""
     _KINDS[kind.format] = kind
     return kind
 

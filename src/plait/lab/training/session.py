@@ -30,12 +30,11 @@ from plait.lab.runs.checkpoint import load_weights, read_checkpoint
 from plait.lab.runs.folder import Run
 from plait.lab.runs.kinds import how_to_resume, unresumable
 from plait.lab.runs.reading import find_run, read_run
-from plait.lab.runs.spec import RunSpec
 from plait.lab.strict import checked
 from plait.lab.training.callbacks import CallbackList, Results, Watcher, announce, display
-from plait.lab.training.kinds import build_network, make_learner, parse_spec
 from plait.lab.training.learner import Learner, Step
 from plait.lab.training.process import Group, device_named, environment, join, peak_memory
+from plait.lab.training.run_spec import RunSpec, build_network, make_learner, parse_spec
 from plait.lab.training.stop import CutShort, Stop
 
 __all__ = ["Fitted", "Session", "load", "train", "train_run"]

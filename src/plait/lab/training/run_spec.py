@@ -1,20 +1,22 @@
-"""Descriptions of runs to specs, learners and networks, by the kind of the run.
+"""The description of a run as a value, and the functions of its kind that parse, train and load it.
 
-A kind of one's own is registered with `register(Kind(…), learner)` before it is trained; folders of a kind
-that is not registered can still be listed and reported on (`plait.lab.runs.kinds`). Modules that need torch
-are imported when a run of their kind is trained.
+A description is parsed and validated where it enters, then passed as itself. A kind of one's own is
+registered with `register(Kind(…), learner)` before it is trained; folders of a kind that is not registered
+can still be listed and reported on (`plait.lab.runs.kinds`). Modules that need torch are imported when a run
+of their kind is trained.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plait.errors import ConfigError, PlaitError
+from plait.lab.runs.folder import run_id
 from plait.lab.runs.kinds import POLICY, SUPERVISED, Kind, add, how_to_resume, kind_of
-from plait.lab.runs.spec import PlainSpec, RunSpec, history
 
 if TYPE_CHECKING:
     import torch
@@ -25,9 +27,66 @@ if TYPE_CHECKING:
     from plait.lab.training.process import Group
     from plait.lab.training.spec import SupervisedSpec
 
-__all__ = ["build_network", "make_learner", "parse_spec", "register"]
+__all__ = ["PlainSpec", "RunSpec", "build_network", "make_learner", "parse_spec", "register"]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RunSpec(ABC):
+    """Abstract base class of the descriptions of runs: task, model and recipe, complete with their defaults.
+
+    Its JSON is the run's `config.json`, and the run's id is a hash of it. Device, threads and folders are no
+    part of it: they do not change what the run is.
+
+    Args:
+        extended: the earlier lengths of a run that was extended, by unit.
+    """
+
+    extended: Mapping[str, list[int]] = field(default_factory=dict, kw_only=True)
+
+    @property
+    @abstractmethod
+    def format(self) -> str:
+        """The format and its version, by which the kind of the run is looked up."""
+
+    @abstractmethod
+    def parts(self) -> dict[str, dict[str, Any]]:
+        """Return task, model and recipe as plain data."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the description as plain data, from which `parse_spec` makes an equal one."""
+        history = {"extended": dict(self.extended)} if self.extended else {}
+        return {"format": self.format, **self.parts(), **history}
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return run_id(self.to_json())
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of the run: how it is trained, loaded and reported."""
+        return kind_of(self.to_json())
+
+
+@dataclass(frozen=True)
+class PlainSpec(RunSpec):
+    """The description of a run whose kind has no type of its own: plain data that nothing has validated."""
+
+    name: str
+    task: Mapping[str, Any]
+    model: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+
+    @property
+    def format(self) -> str:
+        return self.name
+
+    def parts(self) -> dict[str, dict[str, Any]]:
+        return {"task": dict(self.task), "model": dict(self.model), "recipe": dict(self.recipe)}
+
+
 MakeLearner = Callable[[Any, "torch.device", "Group", str], "Learner"]
 
 
@@ -82,7 +141,7 @@ def parse_spec(values: RunSpec | Mapping[str, Any]) -> RunSpec:
     else:
         parts = {part: plain.get(part, {}) for part in ("task", "model", "recipe")}
         spec = PlainSpec(kind.format, **parts)
-    return dataclasses.replace(spec, extended=history(values["extended"])) if "extended" in values else spec
+    return dataclasses.replace(spec, extended=_history(values["extended"])) if "extended" in values else spec
 
 
 def make_learner(spec: RunSpec, device: torch.device, group: Group, backend: str) -> Learner:
@@ -96,6 +155,19 @@ def build_network(spec: RunSpec, backend: str = "auto") -> nn.Module:
     if network is None:
         raise ConfigError(f"runs of the kind {spec.format!r} have no network to load; pass model=")
     return _blamed(spec.kind, lambda: network(spec, backend))
+
+
+def _history(values: Any) -> dict[str, list[int]]:
+    """Return the earlier lengths of a run, validated."""
+    is_history = isinstance(values, dict) and all(
+        isinstance(lengths, list) and lengths and all(type(length) is int for length in lengths)
+        for lengths in values.values()
+    )
+    if not is_history:
+        raise ConfigError(
+            f"extended: expected earlier lengths as lists of numbers by unit, got {values!r:.80}"
+        )
+    return dict(values)
 
 
 def _functions(spec: RunSpec) -> _Functions:
