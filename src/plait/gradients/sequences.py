@@ -10,7 +10,7 @@ from torch import Tensor
 
 from plait.gradients.tapped import Gradients, Source, Tapped, norms_of
 
-__all__ = ["is_aligned", "padding_of", "source_of"]
+__all__ = ["is_aligned", "is_reversed", "padding_of", "source_of"]
 
 
 def is_aligned(tap: Tapped, states: Tensor, time_axis: int | None) -> bool:
@@ -59,9 +59,25 @@ def source_of(
         for axis in sorted(range(zeros.dim()), key=lambda axis: zeros.shape[axis], reverse=True):
             alive = np.flatnonzero(norms_of(part, axis, zeros.shape[axis]))
             # A module that a loop calls once a step has seen one position so far.
-            if (zeros.shape[axis] == length or whole == 1) and alive.tolist() == [position]:
-                return Source(name, zeros, axis)
+            if not (zeros.shape[axis] == length or whole == 1) or alive.size != 1:
+                continue
+            if int(alive[0]) in (position, zeros.shape[axis] - 1 - position):
+                return Source(name, zeros, axis, is_reversed=int(alive[0]) != position)
     return None
+
+
+def is_reversed(tap: Tapped, zeros: Tensor, axis: int) -> bool:
+    """Return True if early positions of a tapped module come from late positions of a model's input."""
+    begin, end = tap.padding[0], tap.length - tap.padding[1]
+    number, offset = tap.locate(begin + (end - begin) // 8)
+    call = tap.calls[number]
+    if call.output is None or not call.output.requires_grad:
+        return False
+    seed = _random_at(call.output, call.time_axis, offset, offset + 1)
+    (part,) = torch.autograd.grad(call.output, [zeros], seed, retain_graph=True, allow_unused=True)
+    felt = norms_of(part, axis, zeros.shape[axis])
+    half = felt.size // 2
+    return bool(felt[-half:].sum() > felt[:half].sum()) if half else False
 
 
 def padding_of(states: Tensor, time_axis: int, sources: Sequence[Tensor]) -> tuple[int, int]:
