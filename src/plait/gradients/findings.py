@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from plait.errors import DivergedError
-from plait.gradients.decay import Decay, later_zeros, structural_zeros
+from plait.gradients.decay import VANISHED, Decay, later_zeros, structural_zeros
 from plait.gradients.maps import AttentionProfile, from_map, from_trace, hops_through_stack
 from plait.gradients.profile import GradientProfile, LayerProfile, Reach
 from plait.gradients.sequences import is_reversed
@@ -237,13 +237,22 @@ class Findings:
             return acting
         length, size = top.length, self.norms[tap.name].size
         if 2 * length <= tap.length:  # the stack takes steps of several positions
-            moved = [round((position + 1) * tap.length / length) - 1 for position in acting]
+            if 2 * len(acting) > length > 2:
+                return list(range(size))
+            moved = [self._last_of_step(tap, position, tap.length / length) for position in acting]
         elif 2 * tap.length <= length:  # its top has several positions for each of this layer's
             moved = [position * tap.length // length for position in acting]
         else:
             moved = [position + max(0, tap.length - length) for position in acting]
         inside = {min(max(0, position - self._spans[tap.name].start), size - 1) for position in moved}
         return sorted({size - 1 - position for position in inside} if _is_flipped(tap) else inside)
+
+    def _last_of_step(self, tap: Tapped, position: int, ratio: float) -> int:
+        """Return the last of the positions that a step takes, or the last felt of them."""
+        end = round((position + 1) * ratio)
+        begin = max(0, end - round(ratio))
+        felt = np.flatnonzero(self._whole[tap.name][begin:end])
+        return begin + int(felt[-1]) if felt.size else end - 1
 
     def _source_of(self, tap: Tapped) -> list[int]:
         """Return the positions of the model's input (from 0) that enter a stack where its top is read."""
@@ -399,7 +408,8 @@ class Findings:
         reach = self.reach.get(tap.name)
         row, read = self.row(tap)
         decay = None
-        if read and (reach is not None or not 2 * len(acting) > norms.size > 2):
+        is_spread = self._is_spread(tap, norms, acting)
+        if read and (reach is not None or not (is_spread or 2 * len(acting) > norms.size > 2)):
             structural = structural_zeros(row, read, _dtype(tap))
             if tap.name in self.built:
                 structural = self.built[tap.name] | later_zeros(row, read, tap.is_backward)
@@ -413,6 +423,7 @@ class Findings:
             _attention(tap, self.threshold),
             acting=tuple(position + 1 for position in acting),
             reach=reach,
+            is_spread=is_spread,
             kind=tap.kind,
             has_cell_state=tap.has_cell_state,
             is_used=self._is_used(tap),
@@ -421,6 +432,11 @@ class Findings:
             zeros_built=bool(self.built.get(tap.name, np.zeros(1)).all()),
             zeros_explained=tap.name in self.built,
         )
+
+    def _is_spread(self, tap: Tapped, norms: Floats, acting: list[int]) -> bool:
+        """Return True if another stack reads this one at positions of which it feels only some."""
+        is_last = tap.stack == self.taps[-1].stack
+        return not is_last and len(acting) > 1 and bool((norms[acting] < VANISHED * norms.max()).any())
 
     def _is_shown(self, tap: Tapped) -> bool:
         """Return True for an input that says something new: not what the model's own input says already."""

@@ -6,37 +6,54 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from plait.gradients.tapped import Gradients, Source, Tapped, norms_of
 
-__all__ = ["is_aligned", "is_reversed", "padding_of", "source_of"]
+__all__ = ["follows", "is_aligned", "is_reversed", "padding_of", "source_of"]
 
 
 def is_aligned(tap: Tapped, states: Tensor, time_axis: int | None) -> bool:
-    """Return True if position p of `states` depends on position p of a layer's output, and on no far one.
+    """Return True if positions of `states` depend on the same stretches of a layer's positions, in order.
 
-    `time_axis` is that of `states`, None for a step of a loop. The layer must have run as many positions.
+    `time_axis` is that of `states`, None for a step of a loop. The layer must have run as many positions, or
+    several for each.
     """
     length = 1 if time_axis is None else states.shape[min(time_axis, states.dim() - 1)]
-    if tap.kind != "recurrent" or not states.requires_grad or tap.length != length or not length:
+    if tap.kind != "recurrent" or not states.requires_grad or not length or tap.length < length:
         return False
-    call = tap.calls[-1]
-    if len(tap.calls) > 1 or call.direct is None:
+    if (tap.length > length and length < 3) or any(call.direct is None for call in tap.calls):
         return False
-    middle = length // 2
+    middle, ratio = length // 2, tap.length / length
+    alive = _entering(tap, states, _random_at(states, time_axis, middle, middle + 1))
+    farthest = np.abs(alive + 1 - (middle + 1) * ratio).max() if alive.size else np.inf
+    near = length // 8 if ratio == 1 else ratio * max(1, length // 8) - 1
+    return bool(farthest <= near)
+
+
+def follows(tap: Tapped, states: Tensor) -> bool:
+    """Return True if a step of a loop depends on the latest step of a tapped cell."""
+    if tap.kind != "recurrent" or not states.requires_grad or tap.calls[-1].time_axis is not None:
+        return False
+    alive = _entering(tap, states, _random_at(states, None, 0, 1))
+    return bool(alive.size) and int(alive.max()) == tap.length - 1
+
+
+def _entering(tap: Tapped, states: Tensor, seed: Tensor) -> NDArray[np.int64]:
+    """Return the positions of a layer's output on which `states` depends, where `seed` is not zero.
+
+    Of states that the layer returns beside its output, such as its last one, it is the latest position.
+    """
+    zeros = [zero for call in tap.calls for zero in call.zeros]
     try:
-        (gradient,) = torch.autograd.grad(
-            states,
-            call.zeros[call.direct],
-            _random_at(states, time_axis, middle, middle + 1),
-            retain_graph=True,
-            allow_unused=True,
-        )
+        parts = torch.autograd.grad(states, zeros, seed, retain_graph=True, allow_unused=True)
     except RuntimeError:  # a tensor in between was changed in place: the loss's own pass reports it
-        return False
-    alive = np.flatnonzero(norms_of(gradient, call.time_axis, call.length))
-    return bool(alive.size) and int(np.abs(alive - middle).max()) <= length // 8
+        return np.zeros(0, dtype=np.int64)
+    direct = tap.direct(parts) if tap.separable else None
+    if direct is not None and direct.any():
+        return np.flatnonzero(direct)
+    return np.flatnonzero(tap.norms(parts))[-1:]
 
 
 def source_of(

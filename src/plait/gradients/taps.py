@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import PackedSequence
 from plait.errors import ConfigError, ShapeError
 from plait.gradients.places import TapPoint, TorchCell, find_tap_points, time_axis_of
 from plait.gradients.recurrent import TappedRun, map_padded, run_tapped
-from plait.gradients.sequences import is_aligned, padding_of, source_of
+from plait.gradients.sequences import follows, is_aligned, padding_of, source_of
 from plait.gradients.tapped import BACKWARD, Call, Tapped
 from plait.models import Layer, Trace
 
@@ -63,6 +63,7 @@ class _Registry:
     def __init__(self, model: nn.Module, inputs: Mapping[str, Tensor]) -> None:
         self.taps: dict[str, Tapped] = {}
         self.stacks: dict[str, str] = {}
+        self.lengths: dict[str, dict[str, int]] = {}  # of all taps when a module was called first
         self.inputs = inputs
         weights = [weight for weight in model.parameters() if weight.requires_grad]
         self.leaves = [*inputs.values(), *weights] if inputs else []
@@ -75,14 +76,31 @@ class _Registry:
 
         Layers that share time, position by position, form a stack; an encoder and its decoder do not.
         """
+        below = None
         if point.name not in self.stacks:
-            below = next(
-                (tap for tap in reversed(self.taps.values()) if is_aligned(tap, states, time_axis)), None
-            )
-            self.stacks[point.name] = point.stack if below is None else below.stack
+            self.lengths[point.name] = {label: tap.length for label, tap in self.taps.items()}
+            self.stacks[point.name] = point.stack
+            taps = reversed(self.taps.values())
+            below = next((tap for tap in taps if is_aligned(tap, states, time_axis)), None)
+        elif time_axis is None and point.name in self.lengths:
+            # Cells that a loop calls by turns share time, though one may take several steps for each.
+            before = self.lengths.pop(point.name)
+            grown = [tap for label, tap in self.taps.items() if 0 < before.get(label, 0) < tap.length]
+            below = next((tap for tap in reversed(grown) if follows(tap, states)), None)
+        if below is not None:
+            self._join(point, below.stack)
         if self.stacks[point.name] != point.stack:
             return states
         return self.read(_input_label(point), point, states, time_axis)
+
+    def _join(self, point: TapPoint, stack: str) -> None:
+        """Make a recurrent module, which may have been called, a part of another stack."""
+        self.stacks[point.name] = stack
+        for tap in self.taps.values():
+            if tap.stack == point.stack and tap.kind != "input":
+                tap.stack = stack
+        if stack != point.stack:
+            self.taps.pop(_input_label(point), None)
 
     def read(self, label: str, point: TapPoint, states: Tensor, time_axis: int | None) -> Tensor:
         """Return the input of a stack with zeros added."""
