@@ -11,7 +11,9 @@ from torch import Tensor
 
 from plait.gradients.tapped import Gradients, Source, Tapped, norms_of
 
-__all__ = ["follows", "is_aligned", "is_reversed", "padding_of", "source_of"]
+__all__ = ["follows", "goes_on", "is_aligned", "is_reversed", "padding_of", "source_of", "span_of"]
+
+Span = dict[tuple[str, int], tuple[int, int]]
 
 
 def is_aligned(tap: Tapped, states: Tensor, time_axis: int | None) -> bool:
@@ -21,7 +23,7 @@ def is_aligned(tap: Tapped, states: Tensor, time_axis: int | None) -> bool:
     several for each.
     """
     length = 1 if time_axis is None else states.shape[min(time_axis, states.dim() - 1)]
-    if tap.kind != "recurrent" or not states.requires_grad or not length or tap.length < length:
+    if tap.kind == "input" or not states.requires_grad or not length or tap.length < length:
         return False
     if (tap.length > length and length < 3) or any(call.direct is None for call in tap.calls):
         return False
@@ -54,6 +56,30 @@ def _entering(tap: Tapped, states: Tensor, seed: Tensor) -> NDArray[np.int64]:
     if direct is not None and direct.any():
         return np.flatnonzero(direct)
     return np.flatnonzero(tap.norms(parts))[-1:]
+
+
+def span_of(states: Tensor, time_axis: int, inputs: Mapping[str, Tensor]) -> Span:
+    """Return by input and axis the last indices on which the first and the last position of a call depend."""
+    span: Span = {}
+    if not inputs or not states.requires_grad:
+        return span
+    ends = []
+    for position in (0, states.shape[time_axis] - 1):
+        seed = _random_at(states, time_axis, position, position + 1)
+        ends.append(
+            torch.autograd.grad(states, list(inputs.values()), seed, retain_graph=True, allow_unused=True)
+        )
+    for name, first, last in zip(inputs, *ends, strict=True):
+        for axis in range(inputs[name].dim()):
+            felt = [np.flatnonzero(norms_of(part, axis, inputs[name].shape[axis])) for part in (first, last)]
+            if felt[0].size and felt[1].size:
+                span[name, axis] = (int(felt[0].max()), int(felt[1].max()))
+    return span
+
+
+def goes_on(before: Span, span: Span) -> bool:
+    """Return True if a call takes the positions of a model's input that follow those of the call before."""
+    return any(key in before and first > before[key][1] for key, (first, _) in span.items())
 
 
 def source_of(
