@@ -169,8 +169,9 @@ class Findings:
     def _read_at(self, stack: str) -> list[int]:
         """Return the positions (from 0) where the top of a stack is read, by the loss or by another stack."""
         tops = self._tops(stack)
-        if not tops:
-            return []
+        if not tops:  # the loss may feel the stack's input by another way
+            own = self._of(stack)
+            return self._read_in_output(own[-1]) or [] if own else []
         by_tap = {top.name: self._read_from(top) for top in tops}
         self._reads |= by_tap
         read = {position for positions in by_tap.values() for position in positions}

@@ -25,8 +25,12 @@ from plait.gradients.sequences import Span, follows, goes_on, is_aligned, paddin
 from plait.gradients.tapped import BACKWARD, Call, Tapped
 from plait.models import Layer, Trace
 
-__all__ = ["tapped"]
+__all__ = ["CHECKPOINTED", "tapped"]
 
+CHECKPOINTED = (
+    "probe: the model runs its modules again in the backward pass (gradient checkpointing); switch that off "
+    "for the probe"
+)
 _INPUTS = ("hidden_states", "src", "tgt", "x", "input")
 
 
@@ -93,6 +97,7 @@ class _Registry:
         positions that follow in the model's input, or takes one step. Else it is another layer of the stack,
         if the stack's output enters it, or runs over another sequence.
         """
+        _check_forward()
         length = 1 if time_axis is None or states.dim() < 3 else states.shape[time_axis]
         last, before = self.points.get(point.name), self.spans.get(point.name)
         self.spans[point.name] = span = _Span(states, time_axis, self.inputs)
@@ -116,6 +121,7 @@ class _Registry:
 
         Layers that share time, position by position, form a stack; an encoder and its decoder do not.
         """
+        _check_forward()
         below = None
         if point.name not in self.stacks:
             self.lengths[point.name] = {label: tap.length for label, tap in self.taps.items()}
@@ -152,6 +158,12 @@ class _Registry:
                 tap.padding = padding_of(states, axis, self.leaves)
             tap.source = source_of(states, axis, tap.padding, self.inputs)
         return nudged
+
+
+def _check_forward() -> None:
+    """Raise ConfigError in a backward pass, which is found as `torch.utils.checkpoint` does it."""
+    if torch._C._current_graph_task_id() != -1:
+        raise ConfigError(CHECKPOINTED)
 
 
 def _input_label(point: TapPoint) -> str:

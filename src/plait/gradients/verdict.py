@@ -114,9 +114,9 @@ def _case(decay: Decay, total: int, last: int, explained: bool) -> tuple[str, st
     if decay.vanishes_at is not None:
         case = "vanishes"
         if decay.zero_from == decay.vanishes_at:
-            case = "is blocked"
             words += f", exactly zero from {_steps(decay.vanishes_at)} off on"
-            words += f", {BY_VALUES}" if explained else ""
+            words += f", {BY_VALUES}" if explained else " (too small for their precision)"
+            case = "is blocked" if explained else case
         else:
             words += f", below a millionth from {_steps(decay.vanishes_at)} off"
     if decay.peak is not None:
