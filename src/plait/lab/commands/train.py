@@ -99,7 +99,7 @@ def train(
 
 
 def _named_values(pairs: Iterable[str]) -> dict[str, Any]:
-    """Return options as they are typed, NAME=VALUE: a value is read as JSON if it is that, else as text.
+    """Parse options typed as NAME=VALUE; a value that is not valid JSON is taken as text.
 
     >>> _named_values(["size=8", "kind=best", "sizes=[1, 2]"])
     {'size': 8, 'kind': 'best', 'sizes': [1, 2]}
@@ -130,7 +130,7 @@ def described_run(
     recipe = explicit_options(of_recipe)
     on_cpu = device_named(means.device or "auto").type == "cpu"
     if "name" in model:
-        name_of(model["name"])  # trusted, since it was typed
+        name_of(model["name"])  # trusted, because the user typed it
     spec = parse_supervised(
         {"task": task, "model": model, "recipe": recipe},
         lambda built, model, recipe: recommended(built, model, recipe, epochs, on_cpu),
@@ -221,7 +221,7 @@ def resumed(
 
 
 def _flags(options: Iterable[str]) -> str:
-    """Return options as they are typed, by their names in Python."""
+    """Return options as typed on the command line, from their names in Python."""
     flags = {argument.name: argument.label for argument in arguments_of(train)}
     return ", ".join(flags.get(name, f"--{name.replace('_', '-')}") for name in options)
 
@@ -272,7 +272,7 @@ def trained(
 
 
 def _result(fitted: Fitted, kind: Any, ignored: list[str], anew: bool) -> CommandResult:
-    """Return the result of training; `anew` says that the run was to be trained from its beginning."""
+    """Return the result of training; `anew` marks a run that was trained from the beginning."""
     summary = fitted.summary
     parts: list[str | Table] = []
     results = summary["held_out"]

@@ -27,7 +27,7 @@ __all__ = ["DATA_SETS", "by_name", "experiment_named", "experiments"]
 
 
 DATA_SETS = ("mnist", "ptb")  # can be downloaded
-ENVIRONMENTS = ("minigrid", "popgym")  # needs that an extra installs
+ENVIRONMENTS = ("minigrid", "popgym")  # requirements that an extra installs
 
 
 def experiments(smoke: bool = False, recipe: str = "published") -> dict[str, Experiment]:

@@ -101,7 +101,7 @@ class Selection:
 
 def _runs_of(model: str, experiment: Experiment) -> Iterator[PlannedRun]:
     """Yield the runs of a model of the user's own: one for each row, with the recipe of its first run."""
-    name_of(model)  # trusted, since it was typed
+    name_of(model)  # trusted, because the user typed it
     for run in {run.row: run for run in reversed(experiment.runs)}.values():
         size = {"hidden_size": run.model["hidden_size"]}
         yield dataclasses.replace(

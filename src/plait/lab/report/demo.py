@@ -61,7 +61,7 @@ class Plan:
     )
 
     def arguments(self, model: str) -> list[str]:
-        """Return `train copy …`: the command-line arguments, after `plait`, that train a model alike."""
+        """Return the command-line arguments after `plait` that train a model likewise: `train copy …`."""
         defaults = defaults_for(["copy", "--model", model]) or {}
         recipe = dataclasses.asdict(self.recipe)
         changed = {key: value for key, value in recipe.items() if value != defaults.get(key)}

@@ -182,7 +182,7 @@ def _answering(run: Result, task: TenSymbolsTask, sample: Sample) -> Picture:
 
 
 def _kept() -> Picture:
-    """Draw the task that separates the two rules: relevant inputs come late. Recorded, as it needs a GPU."""
+    """Draw the recorded results of the task that separates the two rules: relevant inputs come late."""
     record = recorded()
     caption = kept_caption(record)
     svg = inline_svg(draw_kept(record, CURVES), "kept", caption)

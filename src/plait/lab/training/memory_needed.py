@@ -20,9 +20,11 @@ def check_update(network: Any, task: Any, recipe: Any, device: Any, processes: i
 
 
 def update_bytes(network: Any, task: Any, recipe: Any, processes: int = 1) -> int:
-    """Bytes beside the weights: their gradients, two numbers each for the optimiser, and of one part of a
-    batch the inputs, every layer's states and projections, the logits, and of a bounded memory its slots, the
-    gradients of those states and projections, and which slots every step read and how much.
+    """Return the bytes of an update in addition to the weights.
+
+    These are gradients and two optimiser moments per weight; for one part of a batch the inputs, every
+    layer's states and projections with their gradients, and the logits; for a bounded memory its slots and
+    the trace of the slots that every step read.
 
     >>> from plait.models import LSTM
     >>> from plait.lab.tasks import CopyTask
