@@ -211,8 +211,8 @@ def load_weights(folder: Path, config: Any, kind: str) -> tuple[Any, list[str]]:
             raise
         except UnpicklingError as error:  # its own message says how to run what is in the file
             raise DataError(
-                f"{folder}: its weights cannot be loaded: expected tensors alone, got a pickle that is damaged "
-                "or holds other objects; save them as safetensors"
+                f"{folder}: its weights cannot be loaded: expected tensors alone, got a pickle that is "
+                "damaged or holds other objects; save them as safetensors"
             ) from error
         except Exception as error:
             raise DataError(f"{folder}: its weights cannot be loaded: {cause(error)}") from error
