@@ -103,8 +103,40 @@ def test_only_the_command_line_prints():
     for path in FILES:
         if room_of(path) == "lab.cli":
             continue
-        calls = [n.func for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
-        assert not [c for c in calls if isinstance(c, ast.Name) and c.id == "print"], path
+        names = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)]
+        assert not [node for node in names if node.id == "print"], path  # also as an argument of `partial`
+
+
+def test_no_command_writes_the_environment():
+    """A value that travels by the environment is in no signature, and stays when the command has ended."""
+    written = re.compile(r"os\.environ\[[^]]+\] = |os\.environ\.update|os\.putenv")
+    files = [path for path in FILES if room_of(path) in ("lab.commands", "lab.bench", "lab.training")]
+    assert not [path for path in files if written.search(path.read_text())]
+
+
+def test_reports_train_nothing():
+    """What trains is an experiment or a measurement; a report reads what they left."""
+    trains = re.compile(r"\b(carry_out|train_run|run_jobs|Session\()|import .*\bfit\b")
+    assert not [path for path in (SOURCE / "lab" / "report").rglob("*.py") if trains.search(path.read_text())]
+
+
+def untyped(node):
+    """Return the parameters of a function that a task, a recipe or a description is passed in as `Any`."""
+    names = {"spec", "task", "recipe", "kind", "job", "experiment", "of_task", "of_model", "of_recipe"}
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    hints = {one.arg: ast.unparse(one.annotation) for one in arguments if one.annotation}
+    return [f"{node.name}({name})" for name in names & hints.keys() if hints[name].startswith("Any")]
+
+
+def test_descriptions_of_runs_have_types():
+    functions = (
+        node
+        for path in sorted(SOURCE.rglob("lab/**/*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    )
+    # The data of `fit` may be a user's arrays, and `strict` reads any dataclass.
+    assert {name for node in functions for name in untyped(node)} == {"fit(task)", "_dataclass(kind)"}
 
 
 def test_a_share_is_written_in_one_place():

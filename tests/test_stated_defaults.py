@@ -42,7 +42,7 @@ def learned(name: str) -> float:
 # What a None stands for, by file and argument: computed, so that another constant in the code shows here.
 ELSEWHERE = {
     "noise": lambda: learned("exploration"),
-    "usage": lambda: learned("use"),
+    "usage": lambda: learned("usage_weight"),
     "checkpoint_every": lambda: kind_of({}).checkpoint_every,
     "device": lambda: kind_of({}).device,
     "hidden": lambda: _constant("lab/bench/layers.py", r"usual = \[(\d+)\] if quick"),

@@ -1,3 +1,3 @@
-"""The one place that names the version; read by the build and by `plait --version`."""
+"""Version of plait, read by the build and by `plait --version`."""
 
 __version__ = "0.2.0"

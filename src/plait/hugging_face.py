@@ -166,7 +166,7 @@ def weights_of(folder: Path, values: dict[str, Any]) -> Path | None:
     """Return the file of a folder's weights that `transformers` would read, or None if there is none.
 
     Raises:
-        DataError: if a file of weights lies outside the folder or is no plain file.
+        DataError: if a file of weights lies outside the folder or is not a regular file.
     """
     named = values.get("transformers_weights")
     if named is not None and not isinstance(named, str):
@@ -268,6 +268,10 @@ def load_gguf(path: Path) -> tuple[Any, Any]:
             )
             config = read.config
             vars(config).pop("quantization_config", None)  # the weights are plain numbers now
+            end = config.eos_token_id
+            if isinstance(end, int) and tokenizer.eos_token_id != end:
+                # transformers 5.17 gives some tokenizers the token that begins a turn for its end
+                tokenizer.eos_token = tokenizer.convert_ids_to_tokens(end)
             model = build_empty(config, ("AutoModelForCausalLM",))
             missing, unexpected = model.load_state_dict(read.state_dict(), strict=False, assign=True)
         except (PlaitError, MemoryError):

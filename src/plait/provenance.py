@@ -12,7 +12,7 @@ __all__ = ["commit", "cores", "processor", "version_of"]
 
 
 def commit() -> str | None:
-    """Return the commit of a checkout, with a + if files were changed since; None outside of one.
+    """Return the commit of a checkout, with a + if files have changed since; None outside of a checkout.
 
     The environment variable `PLAIT_COMMIT` overrides it, for copies without their repository.
     """

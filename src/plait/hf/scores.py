@@ -75,7 +75,7 @@ class Scores(nn.Module):
     def forward(self, token: Token) -> Tensor:
         """Return the ranks (B, H, n) of the new states of one layer."""
         head = self.head(token.layer)
-        if head.mean.device != token.key.device:  # of a model that is spread over several
+        if head.mean.device != token.key.device:  # the model is spread over several devices
             head.to(token.key.device)
         ranks: Tensor = head(token)
         return ranks
@@ -261,7 +261,7 @@ def _sizes(model: Any) -> dict[int, HeadSize]:
         sizes[layer] = HeadSize(key.shape[1], key.shape[3], value.shape[3], rotated)
         return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
 
-    cache = TappedCache(model, attention)  # refuses what is no such model
+    cache = TappedCache(model, attention)  # raises for a model that cannot be bounded
     token = torch.zeros(1, 1, dtype=torch.int64, device=model.device)
     model(token, past_key_values=cache)
     if not sizes:

@@ -1,4 +1,4 @@
 """Adapters to other training libraries: `torchrl` (a memory for TorchRL), `trainers` (watch gradients).
 
-Each module needs the library it is named after or says so in one line.
+Each module needs its library, and raises a one-line error if that is not installed.
 """

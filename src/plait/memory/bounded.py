@@ -23,7 +23,7 @@ from plait.ops.slots import (
 from plait.ops.state_check import has_values
 
 RELEVANCES = ("earned", "learned")
-# the pair with which RelLSTM learned copy with a lead-in soonest (results/memory)
+# the pair with which RelLSTM learned copy after a lead-in fastest (results/memory)
 _NOISE, _USAGE = 0.3, 1.0
 
 __all__ = ["RELEVANCES", "RelevancyMemory", "UniformMemory", "WindowMemory"]
@@ -148,7 +148,7 @@ class RelevancyMemory(WindowMemory):
         return _NOISE if self.noise is None else self.noise
 
     @property
-    def use(self) -> float:
+    def usage_weight(self) -> float:
         if not self.learns:
             return 0.0
         return _USAGE if self.usage is None else self.usage

@@ -30,7 +30,7 @@ class FullMemory(Memory):
 class TopKMemory(Memory):
     """The memory of sparse attentive backtracking: every n-th state is kept, the best `top_k` are read.
 
-    Kept are states 1, 1+n, 1+2n, …; read are those of highest energy, the earlier one on ties, with weights
+    States 1, 1+n, 1+2n, … are kept, and those of highest energy read, the earlier one on ties, with weights
     normalised over those k.
     """
 

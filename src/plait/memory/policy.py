@@ -39,13 +39,13 @@ class Memory:
         return 0.0
 
     @property
-    def use(self) -> float:
+    def usage_weight(self) -> float:
         """The weight λ of the usage loss on learned scores (`plait.ops.scan.usage`); 0 turns it off."""
         return 0.0
 
     @property
     def grad_limit(self) -> float | None:
-        """The limit on the elements of dL/ds_t, as a multiple of the largest that arrives; None: no limit."""
+        """The limit on the elements of dL/ds_t, in multiples of the largest incoming one; None: no limit."""
         return None
 
     @property

@@ -1,4 +1,4 @@
-"""A Transformer block as a layer that can be continued: its state is the KV cache."""
+"""A Transformer block as a layer that can be called chunk by chunk: its state is the KV cache."""
 
 from __future__ import annotations
 

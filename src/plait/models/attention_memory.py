@@ -17,32 +17,32 @@ MEMORIES: dict[str, type[Memory]] = {
     "relevancy": RelevancyMemory,
     "uniform": UniformMemory,
 }
-_RECURRENT = ("usage", "grad_limit")  # of how a recurrent layer's score and gradient are trained
-_IF_SET = ("noise", "sinks")  # named in a description only where they are not the default
+_RECURRENT = ("usage", "grad_limit")  # training options of a recurrent layer's score and gradient
+_IF_SET = ("noise", "sinks")  # part of a description only if they differ from the default
 
 
 def bounded_memory(memory: Memory | str | None, **options: Any) -> WindowMemory | None:
     """Return the memory of each head, None where all states are read.
 
-    `options` belong to a memory that is named; those that are None are left to its defaults, `relevance` to
-    "learned": the earned one cannot be computed in one pass.
+    `options` are those of a memory passed by name. An option that is None has its default, except that
+    `relevance` is "learned", because the earned one cannot be computed in one pass.
 
     >>> bounded_memory("relevancy", window=4, capacity=2) == RelevancyMemory(4, 2, relevance="learned")
     True
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    chosen = {name: value for name, value in options.items() if value is not None}
     if isinstance(memory, str):
         kind = MEMORIES[check_choice(memory, MEMORIES, "memory")]
         names = {field.name for field in dataclasses.fields(kind)} - {*_RECURRENT}
-        for name in given:
+        for name in chosen:
             if name not in names:
                 has = f"one of {', '.join(sorted(names))}" if names else "no options"
-                raise ConfigError(f"{name}: expected {has} with memory {memory!r}, got {given[name]!r}")
+                raise ConfigError(f"{name}: expected {has} with memory {memory!r}, got {chosen[name]!r}")
         if kind is RelevancyMemory:
-            given.setdefault("relevance", "learned")
-        memory = kind(**given)
-    elif given:
-        name, value = next(iter(given.items()))
+            chosen.setdefault("relevance", "learned")
+        memory = kind(**chosen)
+    elif chosen:
+        name, value = next(iter(chosen.items()))
         if memory is None:
             raise ConfigError(
                 f"{name}: expected none without a memory, got {value!r}; add memory='relevancy'"
@@ -62,7 +62,7 @@ def bounded_memory(memory: Memory | str | None, **options: Any) -> WindowMemory 
 
 
 def checked_positions(positions: str | None, memory: WindowMemory | None) -> str:
-    """Return how far positions count; without a memory they are true distances."""
+    """Return the kind of positions; without a memory they are true distances."""
     if memory is not None:
         return POSITIONS[0] if positions is None else check_choice(positions, POSITIONS, "positions")
     if positions not in (None, "rotary"):
@@ -71,7 +71,7 @@ def checked_positions(positions: str | None, memory: WindowMemory | None) -> str
 
 
 def memory_options(memory: WindowMemory | None) -> dict[str, Any]:
-    """Return what `bounded_memory` makes the same memory again from, ready for JSON; nothing for None."""
+    """Return the arguments of `bounded_memory` that rebuild a memory, ready for JSON; empty for None."""
     if memory is None:
         return {}
     name = next(name for name, kind in MEMORIES.items() if kind is type(memory))

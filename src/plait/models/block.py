@@ -58,7 +58,7 @@ class Block(nn.Module):
         return by_head(self.into_heads(normed), self.heads)
 
     def after(self, x: Tensor, read: Tensor) -> Tensor:
-        """Return the stream after the heads' outputs (batch, head, time, head size) and the network."""
+        """Add the heads' outputs (batch, head, time, head size) and the feed-forward block to the stream."""
         x = x + self.out_of_heads(read.transpose(1, 2).flatten(2))
         mlp: Tensor = self.narrow(gelu(self.widen(self.before_mlp(x))))
         return x + mlp

@@ -1,4 +1,4 @@
-"""A Transformer block whose every head reads a bounded memory, at most `slots` states a step."""
+"""A Transformer block in which every head reads a bounded memory, at most `slots` states per step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["BoundedAttentionLayer"]
 
 
 class BoundedAttentionLayer(Layer):
-    """A causal pre-norm block over (T, B, width) whose heads each keep the states their memory decides on.
+    """A causal pre-norm block over (T, B, width) in which each head keeps the states chosen by its memory.
 
     The memory's `slots` (B, heads·κ, 2·d + 1) hold key, value and score of a state, head after head, each
     head's κ states in the order of birth, empty slots first; `relevance` holds the keys by which they were
@@ -31,11 +31,11 @@ class BoundedAttentionLayer(Layer):
     Args:
         width: features of x_t and h_t.
         heads: a divisor of the width.
-        depth: blocks the stream passes through.
+        depth: number of blocks in the stack.
         memory: which states can be read; with a learned relevance the layer scores every state once.
-        bias: of the linear maps and norms.
-        device: of the weights.
-        dtype: of the weights.
+        bias: whether linear maps and norms have biases.
+        device: device of the weights.
+        dtype: dtype of the weights.
         positions: "clamped" (distances count up to the window), or "rotary" (true distances).
         backend: "auto", or "reference" (the definition, all pairs of steps at once).
 
@@ -72,7 +72,7 @@ class BoundedAttentionLayer(Layer):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Begin with all states worth the same."""
+        """Initialise the score to zero, so that all states are ranked equally."""
         if self.worth is not None:
             nn.init.zeros_(self.worth)
 
@@ -83,7 +83,7 @@ class BoundedAttentionLayer(Layer):
     def initial_state(
         self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> LayerState:
-        """Return empty slots, all of them already there."""
+        """Return the state with all slots allocated and empty."""
         weight = self.block.into_heads.weight
         dtype, device = dtype or weight.dtype, device or weight.device
         return LayerState(
@@ -151,7 +151,7 @@ class BoundedAttentionLayer(Layer):
 
     @property
     def _reach(self) -> int | None:
-        """The largest distance that positions tell apart, None without a limit."""
+        """Return the largest distance that positions distinguish, None without a limit."""
         return self.memory.window if self.positions == "clamped" else None
 
     @property
@@ -167,7 +167,7 @@ class BoundedAttentionLayer(Layer):
             zeros = normed.new_zeros(len(normed), self.heads, normed.shape[1], dtype=wide)
             return zeros, zeros
         worth = self.worth.detach()
-        if not worth.is_cuda and has_values(worth) and not bool(worth.isfinite().all()):  # no wait for a GPU
+        if not worth.is_cuda and has_values(worth) and not bool(worth.isfinite().all()):  # no synchronisation
             raise ConfigError(
                 "worth: expected finite weights of the score, got some that are not; load a checkpoint from "
                 "before the run diverged"
@@ -175,14 +175,14 @@ class BoundedAttentionLayer(Layer):
         with torch.autocast(normed.device.type, enabled=False):
             scores = (normed.to(wide) @ self.worth.to(wide).t()).transpose(1, 2)
         ranks = scores.detach()
-        # reading trains the score of every state in the window, so low scores need no noise to be tried
+        # reading trains the score of every state in the window, so low scores are explored without noise
         noise = getattr(self.memory, "noise", None) or 0.0
         if noise and self.training:
             ranks = ranks + gumbel_noise(noise, ranks.shape, ranks)
         return scores, ranks.float()
 
     def _unpacked(self, memory: MemoryState) -> tuple[Readable, LifetimeState]:
-        """Return the slots of a memory as states, and what `lifetimes` continues with."""
+        """Return the slots of a memory as states, and the state with which `lifetimes` continues."""
         slots, relevance, born, age = memory
         by_head = (self.heads, self.slots)
         born, ranks = born.unflatten(1, by_head), relevance.unflatten(1, by_head).float()
@@ -198,19 +198,19 @@ class BoundedAttentionLayer(Layer):
         return MemoryState(kept.entries.flatten(1, 2), relevance.flatten(1), born.flatten(1), age)
 
     def _credited(self, states: Readable, weights: Tensor) -> Tensor:
-        """Return the ranks after one step: what is in the window earns the weight with which it was read."""
+        """Return the ranks after one step: states in the window earn the weight with which they were read."""
         in_window = states.births > -self.memory.window
         return states.ranks + torch.where(in_window, weights[:, :, 0].detach(), 0).float()
 
     def _read(self, query: Tensor, states: Readable) -> Tensor:
-        """Read without weights."""
+        """Return the outputs without the attention weights."""
         memory = self.memory
         sinks = getattr(memory, "sinks", 0)
         capacity = self.slots - memory.window - sinks
         return read_by_positions(query, states, memory.window, capacity, sinks, self._reach, self.backend)
 
     def _trace(self, readings: list[Reading], ages: Tensor) -> Trace:
-        """Return which state each slot of each head holds, step by step."""
+        """Return the trace: which state each slot of each head holds at each step."""
         parts, begin = [], 0
         for reading in readings:
             readable, states = reading.readable, reading.states
@@ -238,7 +238,7 @@ class BoundedAttentionLayer(Layer):
 
 
 def _check_scores(memory: MemoryState) -> None:
-    """Refuse a memory that ranks a state by a number that is not finite."""
+    """Refuse a memory with a non-finite rank."""
     broken = ~memory.relevance.isfinite() & (memory.born >= 0)
     if bool(broken.any()):
         row, slot = (int(index) for index in broken.nonzero()[0])

@@ -82,7 +82,7 @@ def autocast_dtype(device_type: str) -> torch.dtype | None:
 
 
 def cast_state(state: LayerState, dtype: torch.dtype) -> LayerState:
-    """Return a state carried over from another precision in `dtype`; relevance keeps its own type."""
+    """Cast a state that was carried over from another precision to `dtype`; relevance keeps its own type."""
     parts = [state.hidden, state.memory.slots]
     parts += [] if state.cell_state is None else [state.cell_state]
     if all(part.dtype == dtype for part in parts):
@@ -101,6 +101,6 @@ def gumbel_noise(scale: float, shape: tuple[int, ...], like: Tensor) -> Tensor:
     It is on the device of `like`, in the accumulation type of its dtype.
     """
     drawn = torch.empty(shape, dtype=accumulation_dtype(like.dtype), device=like.device).exponential_()
-    if drawn.is_cuda:  # no draw on a GPU is below 2⁻²⁵, so nothing needs clamping
+    if drawn.is_cuda:  # draws on a GPU are at least 2⁻²⁵, so clamping is not needed
         return torch.xlogy(-scale, drawn)
     return drawn.clamp_min_(1e-30).log_().mul_(-scale)

@@ -140,7 +140,7 @@ class NamedModel(Recurrent):
 
     @classmethod
     def _described(cls, values: dict[str, Any], memory: Memory) -> dict[str, Any]:
-        """Return the constructor's arguments as a description has them, from their values by name."""
+        """Return constructor arguments in the form of a description."""
         of_cell = {name: values[name] for name in cls._cell_options()}
         gates = ("forget_bias", "chrono")  # only if set: older run ids stay the same
         return {

@@ -1,8 +1,8 @@
-"""What the heads of a Transformer read of their bounded memories, with the weights.
+"""Attention of a Transformer's heads over their bounded memories, with the weights.
 
-Positions are "rotary": true distances, as in full attention. Or they are "clamped": a query at step t meets
-a key born at step b as if they were min(t − b, window) steps apart. A state that left the window is then read
-in the same way however long ago that was, and a stream may be longer than the sequences of training.
+Positions are "rotary": true distances, as in full attention. Or they are "clamped": the distance between a
+query at step t and a key born at step b counts as min(t − b, window). A state that left the window is then
+read in the same way at any distance, and a stream may be longer than the training sequences.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from plait.ops.slots import latest
 __all__ = ["POSITIONS", "Readable", "Reading", "read_by_positions", "readings"]
 
 POSITIONS = ("rotary", "clamped")  # the first is the default
-_BLOCK = 128  # steps whose energies are computed at once, at least
+_BLOCK = 128  # smallest number of steps whose energies are computed at once
 
 
 class Readable(NamedTuple):
     """States that queries may read, in the order of birth.
 
     `entries` (B, H, S, 2·d + 1): key, value and score side by side; `births` and `deaths` (B, H, S), counted
-    from the first query: step t reads a state exactly if birth ≤ t < death. `ranks` (B, H, S): by what the
-    memory ranks them.
+    from the first query: step t reads a state exactly if birth ≤ t < death. `ranks` (B, H, S): the numbers by
+    which the memory ranks them.
     """
 
     entries: Tensor
@@ -47,13 +47,15 @@ class Readable(NamedTuple):
         return Readable(*(torch.cat(pair, dim=2) for pair in zip(self, later, strict=True)))
 
     def cut(self, begin: int, end: int) -> Readable:
-        """Return the states number `begin` to `end`, the latter excluded."""
+        """Return the states from index `begin` up to, but excluding, `end`."""
         return Readable(*(part[:, :, begin:end] for part in self))
 
 
 class Reading(NamedTuple):
-    """What some steps read: `output` (B, H, T, d), the `weights` (B, H, T, S) of the `states`, and which of
-    them were `readable` (B, H, T, S)."""
+    """Result of reading: `output` (B, H, T, d), and the `weights` of the `states` (B, H, T, S).
+
+    `readable` (B, H, T, S) marks the states that could be read.
+    """
 
     output: Tensor
     weights: Tensor
@@ -64,7 +66,7 @@ class Reading(NamedTuple):
 def readings(
     query: Tensor, states: Readable, reach: int | None, slots: int, backend: str
 ) -> Iterator[Reading]:
-    """Yield what stretches of `query` (B, H, T, d) read; the last T of the `states` are born at its steps.
+    """Yield the `Reading` of each block of `query` (B, H, T, d); the last T `states` are born at its steps.
 
     Energies are (R(min(t − b, reach)) q_t)·k_b/√d + r_b with R the rotation of `rotated`; `reach` None leaves
     distances as they are. At most `slots` states are readable at a step, so memory is linear in T, unless
@@ -115,8 +117,11 @@ def _readers(states: Readable, which: Tensor, steps: int) -> Tensor:
 
 
 def _parts(states: Readable, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return keys, values and scores, and which states hold a non-finite number. Neither a mask nor a weight
-    of 0 stops one, so there are 0s in its place, and those who may read the state are made NaN."""
+    """Return keys, values and scores with non-finite numbers set to 0, and a mask of the states that had any.
+
+    Neither a mask nor a weight of 0 stops a non-finite number, so it is replaced, and the outputs of queries
+    that may read the state are set to NaN.
+    """
     size = (states.entries.shape[3] - 1) // 2
     entries = states.entries.to(dtype)
     key, value, score = entries.nan_to_num(0, 0, 0).split([size, size, 1], dim=-1)
@@ -129,7 +134,7 @@ def _now(query: Tensor) -> Tensor:
 
 
 def _from_afar(query: Tensor, reach: int) -> Tensor:
-    """Return queries for unrotated keys, all of them `reach` steps away."""
+    """Return queries rotated for keys without rotation, all of them at distance `reach`."""
     return rotated(query, torch.full_like(_now(query), reach))
 
 
@@ -141,7 +146,7 @@ def _read(query: Tensor, states: Readable, first: int, reach: int | None) -> Rea
         score = score.masked_fill(broken, torch.nan)
         query = query.to(wide)
         steps = torch.arange(query.shape[2], device=query.device)
-        births = states.births - first  # counted from the first query: a long stream costs no precision
+        births = states.births - first  # counted from the first query, so that long streams lose no precision
         age = steps.unsqueeze(1) - births.unsqueeze(2)  # (B, H, T, S)
         energies = rotated(query, _now(query)) @ rotated(key, births).transpose(-1, -2)
         if reach is not None:

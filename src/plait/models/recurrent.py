@@ -21,7 +21,7 @@ from plait.ops.walk import LayerResult, LayerState, Trace
 __all__ = ["Recurrent"]
 
 StateLike = State | Tensor | tuple[Tensor, Tensor] | None
-# runs a stretch of steps with the same rows: (T, B, F), state before it → output, state after it, traces
+# runs consecutive steps with the same rows: (T, B, F), state before → output, state after, traces
 Run = Callable[[Tensor, State | None], tuple[Tensor, State, tuple[Trace, ...]]]
 
 
@@ -140,7 +140,7 @@ class Recurrent(TorchTools):
             layer.check_state(part, batch_size)
 
     def _layers(self) -> list[Layer]:
-        # Called several times a call: a ModuleList's own iterator takes 3 µs, a thirtieth of a streamed step.
+        # Used several times per call: a ModuleList's own iterator takes 3 µs, a thirtieth of a streamed step.
         return [*self._modules["layers"]._modules.values()]  # type: ignore[union-attr]
 
     def _run(
@@ -235,7 +235,7 @@ class Recurrent(TorchTools):
     def _stretches(
         self, data: Tensor, sizes: list[int], begin: State | None, run: Run
     ) -> tuple[Tensor, State, tuple[Trace, ...]]:
-        """Run each stretch of steps that has the same rows; the state of a row that has ended is kept."""
+        """Run each span of steps that has the same rows; the state of a row that has ended is kept."""
         rows = sizes[0]
         outputs, done, traces = [], [], []
         position = step = 0

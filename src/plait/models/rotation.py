@@ -9,11 +9,11 @@ __all__ = ["rotated"]
 
 
 def rotated(x: Tensor, places: Tensor) -> Tensor:
-    """Turn feature pair i of the vector at place p by the angle p·10000^(−2i/d).
+    """Rotate feature pair i of the vector at position p by the angle p·10000^(−2i/d).
 
-    A query at p and a key at q then meet at an angle that depends on p − q alone. `x` (B, heads, T, d),
-    `places` (B, T), or (B, heads, T); pair i is features i and i + d/2, and the last feature of an odd d is
-    left alone.
+    The product of a query at p and a key at q then depends on positions through p − q alone. `x` (B, heads,
+    T, d), `places` (B, T), or (B, heads, T); pair i is features i and i + d/2, and the last feature of an odd
+    d is left alone.
 
     >>> x = torch.tensor([1.0, 0.0]).expand(1, 1, 3, 2)
     >>> rotated(x, torch.tensor([[0, 1, 2]]))[0, 0, :, 0].acos()

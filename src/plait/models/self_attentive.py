@@ -17,11 +17,11 @@ from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, UniformM
 from plait.models.layer import Layer, autocast_dtype, cast_state, gumbel_noise
 from plait.models.scorer import AdditiveScorer
 from plait.models.torch_tools import needs_reference
-from plait.ops.arrival import Arrival
 from plait.ops.attention import Read, accumulation_dtype, scores
 from plait.ops.attentive_scan import attentive_scan
 from plait.ops.attentive_scan.cpu_step import step
 from plait.ops.full_scan import full_scan
+from plait.ops.incoming_gradient import IncomingGradient
 from plait.ops.native import NATIVE, native_scan
 from plait.ops.plain_scan import plain_scan
 from plait.ops.scan import BACKENDS, FullScan, PlainScan, PlainWeights, Scan, ScanWeights
@@ -98,7 +98,7 @@ class SelfAttentive(Layer):
 
     @property
     def dtype(self) -> torch.dtype:
-        # read at every call: the base class's search for the first parameter takes 8 µs
+        # on every call: the base class's search for the first parameter would take 8 µs
         return self.cell.weight_ih.dtype
 
     def initial_state(
@@ -173,7 +173,7 @@ class SelfAttentive(Layer):
     def _stepped(
         self, x: Tensor, state: LayerState, reset: Tensor | None, noise: Tensor | None
     ) -> LayerResult | None:
-        """Run one step in one call into C++; None if it has no path for this step."""
+        """Run one step by a single call into C++; None if C++ cannot run this step."""
         scan = self._scan()
         if not isinstance(scan, Scan):
             return None
@@ -195,7 +195,7 @@ class SelfAttentive(Layer):
             backend = "reference"
         if isinstance(scan, Scan):  # it can start without a state
             cell, options = self.cell, (reset, nudge, need_trace, backend, noise)
-            limits = _number(self.memory.grad_limit, x), _number(self.memory.use or None, x)
+            limits = _number(self.memory.grad_limit, x), _number(self.memory.usage_weight or None, x)
             projection = Projection(x, cell.weight_ih, cell.bias)
             return attentive_scan(projection, self._scan_weights(), state, scan, *options, *limits)
         state = state or self._beginning(x)
@@ -215,8 +215,8 @@ class SelfAttentive(Layer):
             )
         self.check_state(state, x.shape[1])
         write: Callable[..., MemoryState] = self.memory.write
-        needed = self.memory.use or self.memory.grad_limit is not None
-        arrival = Arrival(_number(self.memory.grad_limit, x)) if needed else None
+        needed = self.memory.usage_weight or self.memory.grad_limit is not None
+        incoming = IncomingGradient(_number(self.memory.grad_limit, x)) if needed else None
         if self.memory.learns:
             worth = cast(Tensor, cast(AdditiveScorer, self.scorer).worth)
             state = state._replace(memory=rated(state.memory, worth))
@@ -226,18 +226,18 @@ class SelfAttentive(Layer):
             state,
             step=self.cell.stepper(),
             write=write,
-            read=partial(self._read, arrival),
+            read=partial(self._read, incoming),
             mix=self._mixed,
             reset=reset,
             nudge=nudge,
             noise=noise,
-            arrival=arrival,
+            incoming=incoming,
             truncate=self.truncate,
             need_trace=need_trace,
         )
 
     def _noise(self, x: Tensor) -> Tensor | None:
-        """Return Gumbel noise (T, B) on the scores by which states are kept, None where there is none.
+        """Return the Gumbel noise (T, B) on the scores by which states are kept, None if it is off.
 
         It is drawn outside of the scan: every backend, a resumed run and a recorded graph see the same.
         """
@@ -247,15 +247,15 @@ class SelfAttentive(Layer):
         return gumbel_noise(noise, x.shape[:2], x)
 
     def _read(
-        self, arrival: Arrival | None, query: Tensor, memory: MemoryState
+        self, incoming: IncomingGradient | None, query: Tensor, memory: MemoryState
     ) -> tuple[Read | None, MemoryState]:
         scorer = cast(AdditiveScorer, self.scorer)
-        if not self.memory.use or arrival is None:
+        if not self.memory.usage_weight or incoming is None:
             return self.memory.read(query, memory, scorer)
-        worth, window, use = cast(Tensor, scorer.worth), cast(int, self._window), self.memory.use
+        worth, window, use = cast(Tensor, scorer.worth), cast(int, self._window), self.memory.usage_weight
 
         def energies(state: Tensor, slots: Tensor) -> Tensor:
-            return with_usage(scorer(state, slots), memory, worth, window, use, arrival)
+            return with_usage(scorer(state, slots), memory, worth, window, use, incoming)
 
         return self.memory.read(query, memory, energies)
 
@@ -266,8 +266,8 @@ class SelfAttentive(Layer):
     def _is_native(self) -> bool:
         """Return whether torch's own fused layer can run this call.
 
-        That takes plain recurrence outside of a compiler, which has no rule for those layers and gets the
-        plain scan.
+        It can for plain recurrence outside of `torch.compile`, which does not support those layers and uses
+        the plain scan instead.
         """
         return (
             isinstance(self.memory, NoMemory)
@@ -280,7 +280,7 @@ class SelfAttentive(Layer):
 
     @property
     def walks_in_python(self) -> bool:
-        """Return whether this layer is walked step by step in Python, because no scan is fused for it."""
+        """Return whether this layer runs step by step in Python, because there is no fused scan for it."""
         return not self._is_native() and (self.backend == "reference" or self._scan() is None)
 
     def _native(self, x: Tensor, state: LayerState) -> LayerResult:
@@ -293,7 +293,7 @@ class SelfAttentive(Layer):
             (cell.weight_ih, cell.recurrent, cell.bias, candidate_bias),
             cast(str, _kind(cell)),
             self._nonlinearity(),
-            # cuDNN keeps what its backward needs in training mode alone, and there is no dropout in here
+            # cuDNN saves tensors for its backward pass in training mode only; there is no dropout in here
             self.training or torch.is_grad_enabled(),
         )
         memory = state.memory._replace(age=state.memory.age + len(x))
@@ -348,9 +348,9 @@ class SelfAttentive(Layer):
 
 
 def _number(value: float | None, x: Tensor) -> Tensor | None:
-    """Return `value` as a tensor filled on the device, without a wait and fit to be recorded in a graph.
+    """Return `value` as a tensor filled on the device without synchronising; CUDA graphs can record it.
 
-    On a GPU it is cached per stream; a graph has its own, which lives as long as it does.
+    On a GPU it is cached per stream; a graph has its own tensor, which lives as long as the graph.
     """
     if value is None:
         return None
@@ -366,7 +366,7 @@ def _kept_number(value: float, dtype: torch.dtype, device: torch.device, stream:
     return torch.full((), value, dtype=dtype, device=device)
 
 
-_scan_of = lru_cache(Scan)  # constructed at every call otherwise
+_scan_of = lru_cache(Scan)  # otherwise it would be constructed on every call
 
 
 def _kind(cell: Cell) -> str | None:

@@ -56,7 +56,7 @@ class State:
     def __getitem__(self, index: Any) -> Any:
         return self._as_torch()[index]
 
-    if not TYPE_CHECKING:  # to a type checker unknown names remain errors
+    if not TYPE_CHECKING:  # for a type checker unknown names stay errors
 
         def __getattr__(self, name: str) -> Any:
             """Return an attribute of h, where h is all that `torch.nn` would return.
@@ -81,15 +81,15 @@ class State:
         )
 
     def detach(self) -> State:
-        """Return the values cut from the graph: for truncated back-propagation and streaming."""
+        """Return the state detached from the graph, for truncated backpropagation and streaming."""
         return self._followed_by(self.map(lambda part: part.detach() if part.requires_grad else part))
 
     def clone(self) -> State:
-        """Return the values in tensors of their own."""
+        """Return a copy of the state with cloned tensors."""
         return self._followed_by(self.map(Tensor.clone))
 
     def _followed_by(self, same: State) -> State:
-        """Return `same`, marked as checked if this state is: its steps are equal."""
+        """Return `same`, marked as checked if this state is; both have the same steps."""
         for before, after in zip(self.memory, same.memory, strict=True):
             follow(before, after)
         return same
@@ -215,7 +215,7 @@ def join_rows(parts: Sequence[State]) -> State:
         width = max(memory.born.shape[1] for memory in layer)
         wide = [_widen(memory, width) for memory in layer]
         joined = MemoryState(*(torch.cat(field) for field in zip(*wide, strict=True)))
-        memories.append(follow(layer[0], joined))  # all are stretches of one call
+        memories.append(follow(layer[0], joined))  # all are spans of one call
     return State(
         torch.cat([part.hidden for part in parts], dim=1),
         torch.cat(cells, dim=1) if first.cell_state is not None else None,
@@ -236,7 +236,7 @@ def _widen(memory: MemoryState, width: int) -> MemoryState:
 def join_traces(
     parts: Sequence[tuple[Trace, ...]], batch_size: int, unsorted: Tensor | None
 ) -> tuple[Trace, ...]:
-    """Return the traces of a packed run's stretches as one trace (T, B, κ) per layer.
+    """Return the traces of the spans of a packed run as one trace (T, B, κ) per layer.
 
     Past a row's end it is empty.
     """

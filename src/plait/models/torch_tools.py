@@ -1,4 +1,4 @@
-"""Behaviour of these layers under torch's own tools: it works, or a one-line error says why not."""
+"""Support of torch's own tools by these layers: each works, or a one-line error gives the reason."""
 
 from __future__ import annotations
 

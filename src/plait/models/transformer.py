@@ -1,4 +1,4 @@
-"""A causal Transformer behind the doors of the recurrent models."""
+"""A causal Transformer with the interface of the recurrent models."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Transformer(Recurrent):
     """x_t through a linear map, `num_layers` causal pre-norm blocks and a last norm: h_t (T, B, hidden_size).
 
     A block adds softmax attention over all steps so far and a gelu network four times as wide. Positions
-    enter by rotating queries and keys, counted from the row's last reset: no sequence is too long. The state
-    is the key/value cache, so a sequence can be run whole, in pieces or step by step; it grows by
-    2·hidden_size numbers per step and layer. Gradient records and `nudge` are about the blocks' outputs,
+    enter by rotating queries and keys, counted from the row's last reset, so there is no maximum length. The
+    state is the key/value cache, so a sequence can be run whole, in pieces or step by step; it grows by
+    2·hidden_size numbers per step and layer. Gradient records and `nudge` apply to the blocks' outputs,
     before the last norm; a trace's weights are means over the heads.
 
     With `memory` every head reads at most `slots` states and the state has a fixed size: `RelevancyMemory(…,
@@ -149,15 +149,15 @@ class Transformer(Recurrent):
         self.input_size, self.heads, self.bias, self.positions = input_size, heads, bias, positions
         self.embedding = linear_layer(input_size, hidden_size, 1.0, bias, device, dtype)
         self.norm = nn.LayerNorm(hidden_size, bias=bias, device=device, dtype=dtype)
-        if self.memory is not None:
-            # With true distances copy is learned sooner from torch's initialisation.
+        if self.memory is not None and positions == "rotary":
+            # Copy is learned faster from torch's initialisation with true distances, slower with clamped.
             # Without a memory the weights keep their initialisation, so that stored runs stay reproducible.
             for module in self.modules():
                 if isinstance(module, nn.Linear):
                     module.reset_parameters()
 
     def options(self) -> dict[str, Any]:
-        """Return what `Transformer(input_size, **options)` makes this one again from."""
+        """Return the constructor arguments that rebuild this Transformer, ready for JSON."""
         return self._described({name: getattr(self, name) for name in _SIZES}, self.memory, self.positions)
 
     @classmethod
@@ -180,7 +180,7 @@ class Transformer(Recurrent):
 
     @staticmethod
     def _described(values: dict[str, Any], memory: WindowMemory | None, positions: str) -> dict[str, Any]:
-        """Return the constructor's arguments as a description has them, from their values by name."""
+        """Return constructor arguments in the form of a description."""
         options = {name: values[name] for name in _SIZES} | memory_options(memory)
         return options if memory is None else {**options, "positions": positions}
 

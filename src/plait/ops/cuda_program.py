@@ -95,7 +95,7 @@ class Context:
 
     The driver works on the calling thread's current context, and a thread need not have one: torch makes it
     current with the first operation that needs it, on each thread anew (autograd has threads of its own).
-    Setting torch's device does not, if the device does not change. So every call here makes the context
+    Setting torch's device does not do so if the device stays the same. So every call here makes the context
     current itself.
     """
 

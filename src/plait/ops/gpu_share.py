@@ -1,7 +1,6 @@
 """Sharing one GPU between several training programs.
 
-A program alone on a GPU uses all of it that makes a kernel faster; several together use it so that all of
-them are fastest.
+A program alone on a GPU minimises its latency; several programs share it for the highest total throughput.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """A limit on the gradient that flows back through time.
 
-A screened memory bounds dL/dh_t from below, nothing bounds it from above: the loop query → weights → context
-→ state can gain at every step, and one batch in thousands has a gradient 10² to 10¹⁸ times the usual one. Its
+A screened memory bounds dL/dh_t from below but not from above: the loop query → weights → context → state can
+amplify it at every step, and one batch in thousands has a gradient 10² to 10¹⁸ times the usual one. Its
 direction is that of the step at which it grew, so gradient-norm clipping afterwards cannot repair it. Here no
-element of dL/ds_t, of the state that a step passes to the next, is larger than `factor` times the largest
-element that arrives from outside: growth is stopped where it begins. The gradient that a state collects from
-later reads is not limited: it is what teaches a network to remember, and is up to ten times what arrives.
+element of dL/ds_t, the gradient of the state passed to the next step, exceeds `factor` times the largest
+element of the incoming gradient, which stops the growth where it begins. The gradient that a state collects
+from later reads is not limited: it teaches the network to remember, and is up to ten times the incoming one.
 """
 
 from __future__ import annotations
@@ -38,6 +38,6 @@ def largest_of(arriving: Iterable[Tensor | None], like: Tensor) -> Tensor:
     there = [gradient for gradient in arriving if gradient is not None and gradient.numel()]
     if not there:
         return torch.zeros_like(like)
-    # most often one gradient arrives: then one operation is enough
+    # usually there is one incoming gradient, for which one operation is enough
     norms = [torch.linalg.vector_norm(gradient, torch.inf).to(like.dtype) for gradient in there]
     return norms[0] if len(norms) == 1 else torch.stack(norms).amax()

@@ -1,10 +1,10 @@
 """A cache of compiled code, shared between processes, in torch's extension folder.
 
-A file's name holds a hash of everything it depends on (the key of its maker), so a change of any of that
-builds anew; and the SHA-256 of its own bytes, so an incomplete file is never loaded: it is built again. It is
-built beside its final name and moved there atomically: processes that build at the same time cannot see each
-other's partial files. A build holds a lock in its folder, which is released when the process ends in any way;
-a folder without a lock was left by a build that was killed, and is removed by the next.
+A file's name holds a hash of everything it depends on, so that any change triggers a new build, and the
+SHA-256 of its own bytes, so that an incomplete file is rebuilt instead of loaded. It is built under a
+temporary name and renamed atomically, so processes that build at the same time cannot see each other's
+partial files. A build holds a lock in its folder, which is released when the process ends in any way; a
+folder without a lock was left by a build that was killed, and is removed by the next.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def native_scan(
     """Return h_t for every step, and the last h and cell state, of one layer without memory.
 
     `x` (T, B, F); `hidden`, `cell_state` (B, H); `weights`: input, recurrent, bias, a GRU's candidate bias.
-    torch takes two biases: ours is the first, the second is zero except for a GRU's candidate.
+    torch has two biases: ours is the first, the second is zero except for a GRU's candidate.
     """
     input_weight, recurrent, bias, candidate_bias = weights
     parameters = [input_weight, recurrent]

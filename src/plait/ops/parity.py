@@ -110,10 +110,10 @@ def differences(
 
 
 def not_finite(expected: Outcome, got: Outcome) -> list[str]:
-    """Return the names of tensors that are finite in `expected` and non-finite in `got`.
+    """Return the names of tensors that are finite in `expected` but not in `got`.
 
-    Outputs are compared up to the first step at which the reference comes close to overflow, all else where
-    it nowhere does: there, a sum in another order overflows one step earlier.
+    Outputs are compared up to the first step at which the reference comes close to overflow, everything else
+    only if it never does: close to overflow, a sum in another order may overflow one step earlier.
     """
     output = expected.walked.output
     limit = 1e-4 * torch.finfo(accumulation_dtype(output.dtype)).max
@@ -142,7 +142,7 @@ def _floats(outcome: Outcome) -> dict[str, Tensor | None]:
 
 
 def _is_well_conditioned(problem: Problem, scan: AnyScan, dtype: torch.dtype) -> bool:
-    """Return whether the reference itself keeps a tenth of the tolerance against float64.
+    """Return whether the reference itself is within a tenth of the tolerance of float64.
 
     A large |k| multiplies the rounding of a state, so two correct backends may differ where q + k is near 0.
     """
@@ -177,7 +177,7 @@ def narrowest_choice(problem: Problem, scan: AnyScan) -> float:
 def _nearest_kink(problem: Problem, scan: AnyScan) -> float:
     """Return how close a scan comes to where the slope of relu or modrelu jumps (or modrelu itself, at 0).
 
-    Of a scan with a memory this is known for a single step.
+    For a scan with a memory this is known for a single step only.
     """
     known = isinstance(scan, PlainScan) or len(problem.projected) == 1
     kinked = scan.cell != "lstm" and scan.nonlinearity in ("relu", "modrelu")
@@ -219,7 +219,7 @@ def _difference(
     if not x.numel():
         return None
     if exact is not None:
-        # where the type of the reference overflows, nothing is known
+        # the reference itself overflows here, so there is nothing to compare
         finite = x.isfinite()
         exact, x, y = (tensor[finite] for tensor in (exact, x, y))
         if not x.numel():

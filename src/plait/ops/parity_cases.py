@@ -74,10 +74,10 @@ def sampled(cases: list[Case], one_of: int = 7) -> list[Case]:
 
 
 def random_case(seed: int) -> Case:
-    """Return a scan of any cell, memory, type and size, in any circumstance, for one step.
+    """Return a random scan for one step: cell, memory, type, size and conditions.
 
-    Over more steps (`dataclasses.replace(case, steps=...)`) large weights amplify rounding until two correct
-    backends have nothing in common but that they are finite.
+    Over more steps (`dataclasses.replace(case, steps=...)`) large weights amplify rounding until the results
+    of two correct backends are unrelated.
 
     >>> str(random_case(3)) == str(random_case(3)) != str(random_case(4))
     True

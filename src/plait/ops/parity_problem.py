@@ -191,7 +191,7 @@ def _weights(case: Case, leaf: Callable[..., Tensor]) -> ScanWeights:
 
 
 def _reaching_weights(case: Case, leaf: Callable[..., Tensor]) -> ScanWeights:
-    """Draw weights by which each query and each key is one state times ±`case.reach`.
+    """Draw weights that make each query and each key a state times ±`case.reach`.
 
     Where that is a power of two, both are exact in every type: backends that round them to 16 bits and those
     that do not must agree on q + k, however large q and k are.
@@ -217,10 +217,10 @@ def _reaching_weights(case: Case, leaf: Callable[..., Tensor]) -> ScanWeights:
 
 
 def _drive(case: Case) -> float | Tensor:
-    """Return the scale of the projected input: with `reach`, gates and what tanh bounds saturate.
+    """Return the scale of the projected input: with `reach`, gates and tanh saturate.
 
-    In 16 bits all of them do, so that rounding cannot tell states of two correct backends apart; otherwise
-    every other feature does.
+    In 16 bits all of them do, so that two correct backends round to equal states; otherwise every other
+    feature.
     """
     if not case.reach:
         return 1.0

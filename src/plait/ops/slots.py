@@ -98,7 +98,7 @@ def empty_memory(
 def clear(rows: Tensor, memory: MemoryState) -> MemoryState:
     """Empty the memory of the rows where `rows` (B,) is true.
 
-    Selected, never multiplied: a NaN in a cleared row is gone.
+    By selection, not multiplication, so that a NaN in a cleared row is gone.
     """
     column = rows.unsqueeze(-1)
     return MemoryState(
@@ -110,7 +110,7 @@ def clear(rows: Tensor, memory: MemoryState) -> MemoryState:
 
 
 def window_write(h: Tensor, memory: MemoryState, window: int, score: Tensor | None = None) -> MemoryState:
-    """Push h_t, of relevance `score` (B,) or 0, into the ring, over the oldest state once it is full."""
+    """Push h_t with relevance `score` (B,) or 0 into the ring, over the oldest state once it is full."""
     slots, relevance, born, age = memory
     here = _one_hot(age % window, born.shape[1])
     return MemoryState(
@@ -126,16 +126,16 @@ def relevancy_write(h: Tensor, memory: MemoryState, window: int, score: Tensor |
 
     A free slot is taken unconditionally, in order; otherwise the slot of least relevance (the lowest index on
     ties) is replaced if the leaving state's is strictly larger. Then h_t is pushed, with relevance `score`
-    (B,), or 0 where it is still to be earned.
+    (B,), or 0 if relevance is earned.
     """
     born, relevance = memory.born, memory.relevance
     if born.shape[1] == window:
         return window_write(h, memory, window, score)
     leaving = (memory.age % window).unsqueeze(1)
     kept = relevance[:, window:].masked_fill(born[:, window:] < 0, -torch.inf)
-    least, place = kept.min(dim=1)
+    least, kept_slot = kept.min(dim=1)
     admitted = (born.gather(1, leaving).squeeze(1) >= 0) & (relevance.gather(1, leaving).squeeze(1) > least)
-    return window_write(h, _move(memory, leaving, place + window, admitted), window, score)
+    return window_write(h, _move(memory, leaving, kept_slot + window, admitted), window, score)
 
 
 def uniform_write(h: Tensor, memory: MemoryState, window: int, every: int) -> MemoryState:
@@ -146,8 +146,8 @@ def uniform_write(h: Tensor, memory: MemoryState, window: int, every: int) -> Me
     leaving = (memory.age % window).unsqueeze(1)
     step = memory.born.gather(1, leaving).squeeze(1)
     admitted = (step >= 0) & (step % every == 0)
-    place = torch.div(step.clamp_min(0), every, rounding_mode="floor") % capacity
-    return window_write(h, _move(memory, leaving, place + window, admitted), window)
+    kept_slot = torch.div(step.clamp_min(0), every, rounding_mode="floor") % capacity
+    return window_write(h, _move(memory, leaving, kept_slot + window, admitted), window)
 
 
 def append(h: Tensor, memory: MemoryState, wanted: Tensor) -> MemoryState:

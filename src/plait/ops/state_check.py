@@ -23,7 +23,7 @@ from plait.ops.walk import LayerState
 
 __all__ = ["check_shapes", "check_state", "follow", "has_values", "is_known", "known_keys", "remember"]
 
-# Far more steps than any run makes, and with any length of a call within the 32 bits of the GPU kernels.
+# More steps than any run has; with the length of a call added they fit the 32 bits of the GPU kernels.
 LATEST = 2**30
 
 
@@ -143,8 +143,8 @@ def _check_values(memory: MemoryState, window: int | None) -> None:
         "-1 <= born < age (-1 where a slot is empty)": (born < -1) | (born >= age),
     }
     if window is not None:
-        place = torch.arange(window, device=born.device)
-        ring, latest = born[:, :window], age - 1 - (age - 1 - place) % window
+        slot = torch.arange(window, device=born.device)
+        ring, latest = born[:, :window], age - 1 - (age - 1 - slot) % window
         laws[f"the state born at step b in slot b mod {window}"] = (ring >= 0) & (ring != latest)
     broken = torch.stack([law.any() for law in laws.values()]).tolist()
     for law, where, is_broken in zip(laws, laws.values(), broken, strict=True):

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from plait.ops.arrival import Arrival
 from plait.ops.attention import Read
+from plait.ops.incoming_gradient import IncomingGradient
 from plait.ops.slots import MemoryState, clear
 
 __all__ = ["LayerResult", "LayerState", "Trace", "walk"]
@@ -51,12 +51,12 @@ class Trace(NamedTuple):
         width = int(is_first.sum(-1).max()) if born.numel() else 0
         if not bool(((born >= 0) & ~is_first).any()):
             return self
-        place = (is_first.cumsum(-1) - 1).masked_fill(born < 0, width)  # the last column is dropped
+        column = (is_first.cumsum(-1) - 1).masked_fill(born < 0, width)  # the last column is dropped
         shape = (*born.shape[:2], width + 1)
-        weights = self.weights.new_zeros(shape).scatter_add_(2, place, self.weights.gather(2, order))
+        weights = self.weights.new_zeros(shape).scatter_add_(2, column, self.weights.gather(2, order))
         lowest = self.relevance.new_full(shape, -torch.inf)
-        relevance = lowest.scatter_reduce_(2, place, self.relevance.gather(2, order), "amax")
-        born = born.new_full(shape, -1).scatter_(2, place, born)
+        relevance = lowest.scatter_reduce_(2, column, self.relevance.gather(2, order), "amax")
+        born = born.new_full(shape, -1).scatter_(2, column, born)
         relevance = relevance.masked_fill(born < 0, 0)
         # flipped, so that the oldest state comes first
         return Trace(*(part[..., :width].flip(-1) for part in (born, weights, relevance)))
@@ -81,7 +81,7 @@ def walk(
     reset: Tensor | None = None,
     nudge: Tensor | None = None,
     noise: Tensor | None = None,
-    arrival: Arrival | None = None,
+    incoming: IncomingGradient | None = None,
     truncate: int | None = None,
     need_trace: bool = False,
 ) -> LayerResult:
@@ -94,7 +94,7 @@ def walk(
         reset: (T, B) bool; a row's state is cleared before a step where it is true.
         nudge: (T, B, H), added to h_t. A zero tensor that requires gradients receives the total dL/dh_t.
         noise: (T, B), passed to `write` after h_t and the memory, one row per step.
-        arrival: receives the gradients of the results when a backward pass begins; with its `grad_limit` no
+        incoming: receives the gradients of the results when a backward pass begins; with its `grad_limit` no
             element of dL/ds_t gets larger than that multiple of their largest element.
         truncate: cut the recurrent gradient every `truncate` steps; attention still carries it further.
     """
@@ -102,8 +102,8 @@ def walk(
     outputs: list[Tensor] = []
     rows: list[tuple[Tensor, Tensor, Tensor]] = []
     for t, z in enumerate(projected.unbind(0)):
-        if arrival is not None:
-            arrival.step, hidden = t, arrival.below_limit(hidden)
+        if incoming is not None:
+            incoming.step, hidden = t, incoming.below_limit(hidden)
         if reset is not None:
             hidden, cell_state, memory = _clear(reset[t], LayerState(hidden, cell_state, memory))
         if truncate is not None:
@@ -119,8 +119,8 @@ def walk(
             weights = memory.relevance if seen is None else seen.weights
             rows.append((memory.born, weights.detach(), memory.relevance.detach()))
     output, after = torch.stack(outputs), LayerState(hidden, cell_state, memory)
-    if arrival is not None:
-        output, after = arrival.at(output, after)
+    if incoming is not None:
+        output, after = incoming.at(output, after)
     return LayerResult(output, after, _trace(rows) if need_trace else None)
 
 

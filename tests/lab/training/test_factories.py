@@ -19,6 +19,7 @@ from plait.lab.experiments.catalogue import experiment_named
 from plait.lab.experiments.plan import jobs_of
 from plait.lab.experiments.selection import Selection
 from plait.lab.runs.checkpoint import read_checkpoint
+from plait.lab.training.recipe import Recipe
 from plait.lab.training.spec import parse_supervised
 
 PAGE = Path(__file__).parents[3] / "docs/howto/own-model.md"
@@ -86,7 +87,7 @@ def test_the_page_does_what_it_says(own, tmp_path, monkeypatch, capsys):
     assert "first" in (tmp_path / "compare/index.html").read_text()
 
 
-def test_a_run_of_ones_own_model_resumes_to_the_same_weights_and_loads(own, monkeypatch, capsys):
+def test_a_run_of_ones_own_model_resumes_to_the_same_weights_and_loads(own, monkeypatch, capsys, named_code):
     own("mine", FIRST.format("LSTM"))
     words = ["train", "copy", "--model", "mine:first", *SMALL]
     assert main([*words, "--updates", "6"]) == 0
@@ -94,6 +95,7 @@ def test_a_run_of_ones_own_model_resumes_to_the_same_weights_and_loads(own, monk
     (whole,), (cut,) = folders("copy-first-*"), sorted(Path("cut").iterdir())
     assert whole.name == cut.name
     monkeypatch.setattr(own_code, "_TRUSTED", set())
+    named_code.unlink()  # another user's machine
     assert main(["train", "--resume", str(cut), "--quiet"]) == 2
     assert "mine:first is code that a run folder names, and is not run unasked" in capsys.readouterr().err
     monkeypatch.setenv("PLAIT_ALLOW", "mine")
@@ -143,6 +145,42 @@ def test_a_model_of_ones_own_is_a_column_of_an_experiment(own, tmp_path):
     assert all(job.description["model"]["hidden_size"] == lstm.model["hidden_size"] for job in jobs)
     (alone,) = Selection.read("mine:first", "10").of(experiment).runs
     assert alone == mine
+
+
+TABLE = """
+from plait.lab.experiments import Experiment, PlannedRun
+RECIPE = {"updates": 2, "batch_size": 2, "evaluate_on": 2}
+COPY = {"name": "copy", "delay": 2}
+three = Experiment("three", runs=tuple(
+    PlannedRun("copy", model, COPY, {"name": model, "hidden_size": 4}, RECIPE)
+    for model in ("lstm", "relrnn", "mine:first")
+))
+"""
+
+
+def test_an_experiment_of_ones_own_in_one_file(own, tmp_path):
+    """Its models are trusted with it, defaults are filled in, and selections apply."""
+    own("mine", FIRST.format("LSTM") + TABLE)
+    experiment = experiment_named("mine:three")
+    jobs = jobs_of(experiment, tmp_path)
+    assert [job.description["model"]["name"] for job in jobs] == ["lstm", "relrnn", "mine:first"]
+    assert {job.description["recipe"]["lr"] for job in jobs} == {Recipe().lr}
+    assert Selection.read("mine:first", seeds="1,2").of(experiment).count == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["mine:first"], "mine:first: expected a plait.lab.experiments.Experiment, got function"),
+        (["mine:third"], "experiment: mine has no 'third'; expected PACKAGE.MODULE:NAME"),
+        (["mine:three", "--smoke"], "--smoke does not apply: mine:three has one size and one recipe"),
+        (["mine:three", "--recipe", "plait"], "--recipe plait does not apply"),
+    ],
+)
+def test_mistakes_in_naming_an_experiment_are_one_line(arguments, words, own, capsys):
+    own("mine", FIRST.format("LSTM") + TABLE)
+    assert main(["reproduce", *arguments]) == 2
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

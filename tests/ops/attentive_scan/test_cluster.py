@@ -131,7 +131,7 @@ def _saved(inputs: Inputs, made, case: Case) -> dict[str, torch.Tensor]:
     slots = torch.zeros_like(held).scatter(1, places[-1].unsqueeze(2).expand_as(held), held)
     return {
         "products": made.output.float() @ matrix.t(),
-        "queries": made.asked.float() @ inputs.query.float().t(),
+        "queries": made.prev_states.float() @ inputs.query.float().t(),
         "slots": slots,
     }
 

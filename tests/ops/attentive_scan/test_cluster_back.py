@@ -378,7 +378,7 @@ OUTER_WRONG = {
     "columns of one block": ("c < C; c++) v += summed", "c < 1; c++) v += summed"),
     "a candidate by its dz": ("S::SKIPS && column >= 2 * H && column < 3 * H", "false"),
     "dg left out": ("? COLUMNS : KEYED > H ? H + 1 : H)", "? COLUMNS : H)"),
-    "keys with s": ("of_beside ? a.asked : a.output", "a.asked"),
+    "keys with s": ("of_beside ? a.prev_states : a.output", "a.prev_states"),
     "rows beyond the last": ("const bool there = n < count;", "const bool there = n < count - 1;"),
     "dL/dv of some clusters": ("multiplies ? a.count : a.clusters", "multiplies ? a.count : a.clusters - 1"),
     "added up before it is there": (

@@ -147,7 +147,7 @@ def test_a_product_of_exponentials_shows(way, module, piece, product, walk_by, m
     torch.cuda.is_available(), reason="the kernels run on the GPU here, not in the interpreter"
 )
 @ways
-@pytest.mark.parametrize("field", ["weights", "asked"])
+@pytest.mark.parametrize("field", ["weights", "prev_states"])
 def test_parity_can_fail(way, field, walk_by, monkeypatch):
     """A kernel whose backward is given something slightly wrong is caught."""
     walk_by(way)

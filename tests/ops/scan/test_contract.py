@@ -106,5 +106,5 @@ def test_what_a_tensor_must_be_is_checked_by_its_spec() -> None:
         if name in ("projected", "recurrent"):  # the others' sizes come from these
             continue
         wrong = torch.zeros((1, *getattr(inputs, name).shape))
-        with pytest.raises(ShapeError, match=rf"^{spec.door}{name}: expected"):
+        with pytest.raises(ShapeError, match=rf"^{spec.error_prefix}{name}: expected"):
             conform(inputs._replace(**{name: wrong}), scan)

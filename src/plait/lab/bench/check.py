@@ -213,7 +213,7 @@ def _measure(first: LayerConfig, wanted: list[Measured], tf32: bool, repeats: in
 
 
 def _entries(sized: LayerConfig, group: list[Measured], tf32: bool) -> list[Entry]:
-    """torch's LSTM and who stands in the file; a backend whose numbers are wrong is not timed."""
+    """Return torch's LSTM and the layers of the file, without backends that fail the parity check."""
     titles, backends = ({getattr(one, part) for one in group} for part in ("layer", "backend"))
     learned = {replace(sized, layer=name, relevance="learned").title: name for name in BOUNDED}
     known_as = {replace(sized, layer=name).title: name for name in LAYERS} | learned

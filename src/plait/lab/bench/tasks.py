@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from plait.lab.machine import check_folder, circumstances, describe
 from plait.lab.result import CommandResult
 from plait.lab.runs.folder import write_json
 from plait.lab.tasks import PennTreebank, PermutedMNIST, Task
+from plait.lab.tasks.sources import data_in
 from plait.lab.training.description import network_for
 from plait.lab.training.process import Group, device_named
 from plait.lab.training.recipe import Recipe
@@ -96,11 +96,10 @@ def bench_tasks(
     check_folder(out)
     if updates is not None:
         check_int(1, updates=updates)
-    if data is not None:
-        os.environ["PLAIT_DATA"] = str(data)
     target = device_named(device)
     names = parse_names(tasks, tuple(COMPARISONS), "task")
-    with limit_threads(threads) as used, matmul_precision("high" if tf32 else "highest"):
+    precise = matmul_precision("high" if tf32 else "highest")
+    with limit_threads(threads) as used, precise, data_in(data):
         found: dict[str, Any] = circumstances(target, used, commit or None)
         rows = [row for name in names for row in _run(COMPARISONS[name](), target, precision, updates)]
         found |= {"unit": "an epoch of training", "precision": precision, "rows": rows}

@@ -63,7 +63,7 @@ class ChoiceRecipe:
         return {"loss": loss, "score": share}
 
     def _losses(self, scores: Scores, layers: list[Observed], decision: int) -> tuple[Tensor, Tensor]:
-        """Return each layer's loss at one decision, and the use of what is kept in that of the best."""
+        """Return each layer's loss at one decision, and the kept states' share of the best usage."""
         window, capacity, sinks = self.limits
         losses, shares = [], []
         for token, log_use in layers:
@@ -79,6 +79,6 @@ class ChoiceRecipe:
 
 
 def _threshold(values: Tensor, capacity: int) -> tuple[Tensor, Tensor]:
-    """Return the indices of the largest `capacity` of (B, H, n), n > capacity, and what separates them."""
+    """Return the indices of the largest `capacity` of (B, H, n), n > capacity, and the threshold."""
     top = values.topk(capacity + 1, dim=2)
     return top.indices[..., :capacity], top.values[..., -2:].mean(dim=2, keepdim=True)

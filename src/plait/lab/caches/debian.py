@@ -22,7 +22,7 @@ from plait.files import write_whole, writing
 
 __all__ = ["PACKAGES", "Package", "fetch", "unpack", "without_tags"]
 
-# Package -> licence of its texts; the copyright file says it in full.
+# Package -> licence of its texts; the copyright file has its full text.
 PACKAGES = {
     "anarchism": "GPL-2",
     "debian-policy": "GPL-2+",

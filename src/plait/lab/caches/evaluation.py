@@ -93,7 +93,7 @@ class Variant:
 
     @property
     def key(self) -> dict[str, Any]:
-        """Return what tells this variant's cells from others'."""
+        """Return the key that identifies this variant's cells."""
         key = {"policy": self.policy, "slots": self.slots, "window": self.window, "sinks": self.sinks}
         return key if self.digest is None else {**key, "scores": self.digest}
 
@@ -165,7 +165,7 @@ def evaluate(
     folder: Path,
     progress: Callable[[int, int, str], None] = lambda done, total, label: None,
 ) -> int:
-    """Measure every cell that the folder lacks, and return how many these were.
+    """Measure every cell that is missing from the folder, and return their number.
 
     Cells of all variants alternate, so that a stopped evaluation compares the same cases. Numbers depend on
     model, texts and settings, not on where it was stopped.
@@ -190,7 +190,7 @@ def evaluate(
         )
     chosen = _spread(pieces, settings.documents)
     prose = _spread(pieces, settings.needles)
-    for kind in settings.kinds if settings.needles else ():  # too long for the prose is known before the work
+    for kind in settings.kinds if settings.needles else ():  # fails early if prose is too short
         hide(kind, 0, settings.seed, settings.needle_context, prose[0], lm.tokenizer)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -289,7 +289,7 @@ def cache_bytes(model: Any, cache: Any) -> dict[str, int]:
 
 
 def full_bytes(model: Any, cache: Any) -> int:
-    """Return the bytes that a full cache would have after what a cache has seen, for as many rows."""
+    """Return the bytes of a full cache after the tokens that `cache` has seen, for as many rows."""
     layers = [cache.layers[i] for i in full_attention_layers(model)]
     pairs = [(layer, part) for layer in layers for part in (layer.keys, layer.values)]
     return sum(part.nbytes // part.shape[2] * layer.get_seq_length() for layer, part in pairs)
@@ -303,7 +303,7 @@ def read_in(model: Any, ids: Tensor, cache: Any, keep: int = 1) -> Tensor:
 
 @torch.inference_mode()
 def _losses(lm: LanguageModel, rows: Sequence[Sequence[int]], prefix: int, cache: Any) -> Tensor:
-    """Return (B, context − prefix): the loss of every token behind the prefix, in nats."""
+    """Return (B, context − prefix): the loss of every token after the prefix, in nats."""
     ids = torch.tensor(rows, device=lm.device)
     inputs, targets = ids[:, :-1], ids[:, 1:]
     losses = []

@@ -21,7 +21,7 @@ from plait.ops.lifetimes import lifetimes
 __all__ = ["EvictionRecipe", "straight_through_attention"]
 
 _TEMPERATURE = 0.5  # width, in scores, of the band around the threshold in which a state gets a gradient
-_MOST = 1 << 26  # pairs of query and state that the gradient takes at once
+_MOST = 1 << 26  # query-state pairs per block of the gradient
 
 
 class EvictionRecipe:
@@ -75,7 +75,7 @@ class EvictionRecipe:
         return {"loss": loss.item(), "score": agreement}
 
     def _compare(self, ids: Tensor, answers: Tensor | None, cache: TappedCache) -> tuple[Tensor, float]:
-        """Return the divergence from the full cache, and the share of steps with one most likely token."""
+        """Return the divergence from the full cache, and the share of steps with equal top tokens."""
         begin = self.limits.slots
         steps = ids.shape[1] - begin
         weights = torch.ones(len(ids), steps, device=ids.device)

@@ -1,7 +1,8 @@
 """Facts in training documents: stated in prose, asked for later, with the answer in the text.
 
 Prose alone seldom reads a state again after a thousand tokens, so scores trained on it have no reason to keep
-what a question may need. Formats and wordings are none of `plait.lab.caches.needles`, which measures.
+what a question may need. Formats and wordings differ from those of `plait.lab.caches.needles`, which
+measures.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ __all__ = ["FACTS", "FactWriter", "Written"]
 _MOST = 8  # facts of a document
 _SHARE = 3  # facts and questions take at most 1 / _SHARE of a document
 _AT_THE_END = 0.6  # share of questions at the end of the document; the others come between
-_UNASKED = 0.2  # share of facts that nothing asks for, so that scores cannot tell in advance which
-_TRIES = 4  # for each fact, to draw one that is new and fits
+_UNASKED = 0.2  # share of facts without a question, so that scores cannot know in advance which matter
+_TRIES = 4  # attempts to draw a fact that is new and fits
 _FIRST = (
     "Alice",
     "Boris",
@@ -236,7 +237,7 @@ def _setting_value(rng: random.Random) -> str:
     return rng.choice((_digits(rng, 3), _digits(rng, 4), rng.choice(_WORDS), f"0.{_digits(rng, 2)}"))
 
 
-# Name -> wordings. None has a number of five digits alone, as those of `needles` are.
+# Name -> wordings. None has a bare five-digit number, which is the format of `needles`.
 FACTS: dict[str, _Format] = {
     "phone": _Format(
         ("You can reach {s} at {v}.", "{s} can be called under {v}.", "Call {s} on {v} for details."),
@@ -328,7 +329,7 @@ _QUESTIONS = ("Question: {}\nAnswer:", "Q: {}\nA:", "{} It is", "{}\n")
 
 
 class FactWriter:
-    """Writes facts and questions about some of them into documents.
+    """Writer of facts, and of questions about some of them, into documents.
 
     Args:
         tokenizer: the model's.

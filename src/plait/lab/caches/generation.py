@@ -40,11 +40,11 @@ def continue_text(
 
     Args:
         lm: the model.
-        tokens: the prompt's.
-        cache: of the model; it holds the text afterwards.
-        new_tokens: generated at most.
-        temperature: of the sampling; 0 takes the likeliest token every time.
-        seed: of the sampling.
+        tokens: tokens of the prompt.
+        cache: cache of the model; it holds the text afterwards.
+        new_tokens: largest number of tokens to generate.
+        temperature: sampling temperature; 0 takes the most likely token every time.
+        seed: seed of the sampling.
     """
     check_min(0, temperature=temperature)
     check_seed(seed=seed)

@@ -1,4 +1,4 @@
-"""Sentences put into prose, behind the ends of its own sentences."""
+"""Insertion of sentences into prose, at its sentence boundaries."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["SentenceEnds", "put_into"]
 
 
 class SentenceEnds:
-    """Finds where the sentences of a tokenised text end; every token is decoded once."""
+    """Finder of the sentence ends in a tokenised text; every token is decoded once."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self._is_end: dict[int, bool] = {}
 
     def __call__(self, tokens: Sequence[int]) -> list[int]:
-        """Return the positions behind the last token of each sentence or line."""
+        """Return the positions after the last token of each sentence or line."""
         for token in set(tokens).difference(self._is_end):
             text = self.tokenizer.decode([token])
             self._is_end[token] = re.search(r"[.!?\n]\s*$", text) is not None
@@ -27,7 +27,7 @@ class SentenceEnds:
 def put_into(
     prose: Sequence[int], sentences: Sequence[Sequence[int]], depths: Sequence[float], ends: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Put each sentence behind the end that is nearest to its depth; return the text and their positions.
+    """Insert each sentence at the sentence end nearest to its depth; return the text and their positions.
 
     Args:
         prose: tokens.

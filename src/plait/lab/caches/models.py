@@ -56,7 +56,7 @@ class LanguageModel:
 
     @functools.cached_property
     def digest(self) -> str:
-        """Return the checksum of the weights, by which trained scores know their model."""
+        """Return the checksum of the weights, by which trained scores identify their model."""
         return model_checksum(self.model)
 
 
@@ -119,10 +119,10 @@ def end_tokens(model: Any) -> set[int]:
 
 
 def convert_gguf(path: Path, folder: Path) -> Path:
-    """Convert a .gguf file to a folder of `transformers` with float32 safetensors, whole or not at all.
+    """Convert a .gguf file to a folder of `transformers` with float32 safetensors, atomically.
 
     Raises:
-        ConfigError: if the file is none, or the folder exists.
+        ConfigError: if the file is not a .gguf file, or the folder exists.
         DataError: if the file cannot be read.
         MissingExtraError: if gguf or accelerate is not installed.
         OutputError: if the folder cannot be written.

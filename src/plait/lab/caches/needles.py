@@ -15,8 +15,8 @@ from plait.lab.caches.texts import Document, encode
 
 __all__ = ["ANSWER_TOKENS", "NEEDLES", "Needle", "hide", "is_right"]
 
-ANSWER_TOKENS = 12  # generated for an answer: a space and five digits, with room for one word before them
-_EDGE = 0.05  # of the prose: facts lie this far from either end
+ANSWER_TOKENS = 12  # tokens of an answer: a space and five digits, with room for one word before them
+_EDGE = 0.05  # share of the prose at either end that holds no fact
 _KEYS = (
     "anchor",
     "basket",
@@ -68,7 +68,7 @@ def hide(kind: str, number: int, seed: int, length: int, prose: Document, tokeni
     """Hide the facts of one case in prose; the prompt has exactly `length` tokens.
 
     A case is a function of kind, number and seed alone: keys, answers and depths do not depend on the model.
-    Facts are put behind the end of a sentence.
+    Facts are inserted at sentence ends.
 
     Raises:
         DataError: if `length` leaves no room for the prose.

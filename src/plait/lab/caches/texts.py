@@ -18,7 +18,7 @@ __all__ = ["PARTS", "Document", "documents", "encode", "opening", "part_of", "re
 
 MOST_TEXT = 1 << 30  # bytes of a file, unpacked
 PARTS = ("all", "train", "held-out")
-_SHARE = 0.1  # of the documents, held out
+_SHARE = 0.1  # share of the documents that is held out
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ def opening(tokenizer: Any) -> list[int]:
 def documents(paths: Sequence[Path], tokenizer: Any, length: int, most: int | None = None) -> list[Document]:
     """Cut every file into documents of `length` tokens each; the rest of a file is left out.
 
-    Every document begins with the special tokens of `opening`, which count.
+    Every document begins with the special tokens of `opening`, which count towards its length.
 
     Args:
-        paths: text files; two of one name are told apart by a part of their folder.
+        paths: text files; two of the same name are distinguished by a part of their path.
         tokenizer: the model's.
         length: tokens of a document.
-        most: documents of a file; all by default.
+        most: largest number of documents per file; all by default.
 
     Raises:
         DataError: if a file cannot be read, or none has `length` tokens.
@@ -146,7 +146,7 @@ def _first_sources(pieces: Iterable[Document], wanted: int) -> set[str]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return the shortest ends of the paths that tell all files apart."""
+    """Return the shortest ends of the paths that distinguish all files."""
     resolved = [path.resolve().parts for path in paths]
     if len(set(resolved)) < len(resolved):
         raise ConfigError("text: expected every file once, got one twice")

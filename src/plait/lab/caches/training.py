@@ -52,8 +52,8 @@ RECIPES: dict[str, type[UsageRecipe] | type[ChoiceRecipe] | type[EvictionRecipe]
     "choice": ChoiceRecipe,
     "eviction": EvictionRecipe,
 }
-MOST_DOCUMENTS = 4096  # of an update
-_EVALUATIONS = 5  # on held-out texts, in a run
+MOST_DOCUMENTS = 4096  # documents per update
+_EVALUATIONS = 5  # evaluations on held-out texts per run
 _WARM_UP = 0.05  # share of the updates in which the learning rate rises
 
 
@@ -283,7 +283,7 @@ def train_scores(
 
 
 def refuse_to_build(*_: Any) -> Learner:
-    """Refuse what `plait train --resume` would call: the run does not hold its model and texts.
+    """Refuse to build the learner for `plait train --resume`: a run does not contain its model and texts.
 
     Raises:
         ConfigError: always.

@@ -118,7 +118,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan shape": ("plait.lab.commands.plan:shape", "depth and width for a parameter budget (plan 1.3B)"),
     "plan judge": (
         "plait.lab.commands.plan:judge_shape",
-        "judge whether a shape, or a config.json, is too deep or too shallow",
+        "how deep a shape, or a config.json, is beside a fit, other models and laws",
     ),
     "plan table": ("plait.lab.commands.plan:table", "published models against the guideline"),
     "rank": ("plait.lab.commands.rank:rank", "the exact separation rank of a small network"),
@@ -158,7 +158,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 # Group -> the command that runs when no subcommand follows the group's name.
 SHORTHAND: dict[str, str] = {"plan": "plan shape"}
-# What `plait[lab]` installs; every command needs them, but for `DIAGNOSIS`, which says what is missing.
+# What `plait[lab]` installs; every command needs them, except those of `DIAGNOSIS`, which report what is
+# missing.
 PACKAGES = ("torch", "numpy", "tyro", "rich", "safetensors", "jinja2", "matplotlib")
 DIAGNOSIS = "doctor"
 # Out-of-memory messages of torch, CUDA and C++; they appear where our own estimate was too low.
@@ -278,7 +279,7 @@ def _single_line(text: str) -> str:
 
 @contextlib.contextmanager
 def _printing() -> Iterator[None]:
-    """Print in here. A reader that goes away (`| head`) is no error, a full disk is one.
+    """Handle errors of printing: a closed pipe (`| head`) is ignored, a full disk is reported.
 
     Raises:
         OutputError: with the system's own words.
@@ -294,7 +295,7 @@ def _printing() -> Iterator[None]:
 
 
 def _discard_output() -> None:
-    """Send what is still in the buffer nowhere: Python writes it once more when it exits."""
+    """Discard buffered output, which Python would write again when it exits."""
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

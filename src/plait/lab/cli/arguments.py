@@ -28,7 +28,7 @@ _EXPECTED = {int: "a whole number", float: "a number", Path: "a path"}
 
 
 class _ArgumentError(PlaitError):
-    """A wrong argument; no ValueError, which tyro would catch and draw in a box."""
+    """An invalid argument; not a ValueError, which tyro would catch and draw in a box."""
 
 
 def read_arguments(function: Callable[..., Any], name: str, words: list[str]) -> Callable[[], Any]:

@@ -49,8 +49,8 @@ def evaluate_caches(
     Args:
         model: a folder of transformers (config.json, safetensors, tokenizer) or a .gguf file.
         text: text files, UTF-8 or .gz.
-        policies: names between commas; full is the cache without a bound, learned needs --scores.
-        slots: states that a KV head keeps, numbers between commas.
+        policies: comma-separated names; full is the unbounded cache, learned needs --scores.
+        slots: states that a KV head keeps, comma-separated numbers.
         scores: folder of trained scores, of plait cache train; adds the policy learned.
         context: tokens of a document.
         prefix: tokens read before losses are counted; half of the context if not given.
@@ -176,15 +176,15 @@ def generate_bounded(
     Args:
         model: a folder of transformers (config.json, safetensors, tokenizer) or a .gguf file.
         prompt: the text to continue.
-        text: a file, UTF-8 or .gz, that is read before the prompt.
+        text: a file, UTF-8 or .gz, to read before the prompt.
         slots: states that a KV head keeps.
         policy: states to keep; full has no bound; learned if there are scores, else sinks.
         scores: folder of trained scores, of plait cache train.
         window: latest states kept; a quarter of the slots if not given.
         sinks: first states kept.
-        max_new_tokens: tokens generated at most.
-        temperature: of the sampling; 0 takes the likeliest token every time.
-        seed: of the sampling and of the policy random.
+        max_new_tokens: largest number of tokens to generate.
+        temperature: sampling temperature; 0 takes the most likely token every time.
+        seed: seed of the sampling and of the policy random.
         device: auto (cuda if there is one), cpu, cuda, cuda:N.
     """
     from plait.lab.caches.evaluation import FULL, Variant, make_cache
@@ -253,8 +253,8 @@ def fetch_texts(
     Each package's texts go into a folder of its name, its copyright file beside them. Nothing is installed.
 
     Args:
-        folder: where they go.
-        packages: names between commas.
+        folder: folder to write the texts to.
+        packages: comma-separated names.
     """
     from plait.lab.caches.debian import fetch
 

@@ -52,7 +52,8 @@ def reproduce(
     Finished runs are never repeated; a run that was stopped or killed resumes from its checkpoint.
 
     Args:
-        name: the experiment; --list names them.
+        name: the experiment; --list names them. Or one of your own, MODULE:NAME, a
+            plait.lab.experiments.Experiment.
         list: list the experiments, the data they need and their sources.
         smoke: smoke test: a size that runs in seconds, to check that everything works; ignore the numbers.
         models: only these models, separated by commas: relrnn,lstm. MODULE:NAME, a function of your own that
@@ -100,12 +101,12 @@ def reproduce(
         models, delays, rows, columns, seeds, updates=updates, steps=steps, backend=backend
     )
     experiment = selection.of(experiment_named(name, smoke, recipe))
-    folder = out or Path("runs", f"{name}-smoke" if smoke else name)
+    folder = out or Path("runs", f"{experiment.name}-smoke" if smoke else experiment.name)
     means = Means(device, together, ray, mps, max_minutes, reuse, retry)
     outcome, jobs = carry_out(experiment, folder, means)
     lines: tuple[str | Table, ...] = (summarise(outcome), *_pack(folder, pack, pack_light))
     data: dict[str, Any] = {
-        "experiment": name,
+        "experiment": experiment.name,
         "folder": str(folder),
         "outcome": dataclasses.asdict(outcome),
         "cells": [],

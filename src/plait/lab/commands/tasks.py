@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from plait.errors import ConfigError, check_seed
 from plait.lab.annotations import explicit_options, option
+from plait.lab.own_code import is_own_name, name_of
 from plait.lab.result import CommandResult
 from plait.lab.training.options import TaskOptions
 from plait.table import Table
@@ -53,29 +53,41 @@ def show_task(
 
     Args:
         task: copy, transfer, denoise, recall, mqar, smnist, pmnist, ptb, text; `plait tasks` lists them.
+            Or a task of your own, MODULE:NAME.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then a download.
         seed: seed of the sample.
         width: steps per line; if left out, as many as fit on the terminal.
     """
     from plait.lab.tasks import task_named
+    from plait.lab.tasks.sources import data_in
 
-    if data is not None:
-        os.environ["PLAIT_DATA"] = str(data)
     check_seed(seed=seed)
-    chosen = task_named(task, **explicit_options(of_task))
-    picture = chosen.show(seed, max(10, _terminal_steps() if width is None else width))
-    chance = chosen.chance_loss
+    options = explicit_options(of_task)
+    with data_in(data):
+        if is_own_name(task):
+            from plait.lab.training.factories import parse_own_task
+
+            chosen, _ = parse_own_task({"name": name_of(task), **options})
+        else:
+            chosen = task_named(task, **options)
+        return _sample(chosen, seed, max(10, _terminal_steps() if width is None else width))
+
+
+def _sample(task: Task, seed: int, width: int) -> CommandResult:
+    """Return one sample of a task, with the task's options and sizes."""
+    picture = task.show(seed, width)
+    chance = task.chance_loss
     facts = [
-        f"{_inputs(chosen)}, {chosen.num_classes} classes",
-        *([f"{_chance_name(chosen)} {chance:.5f}"] if chance is not None else []),
-        *([f"scored on {', '.join(chosen.held_out())}"] if len(chosen.held_out()) > 1 else []),
+        f"{_inputs(task)}, {task.num_classes} classes",
+        *([f"{_chance_name(task)} {chance:.5f}"] if chance is not None else []),
+        *([f"scored on {', '.join(task.held_out())}"] if len(task.held_out()) > 1 else []),
     ]
-    heading = f"{task} ({_options(chosen)}): {'; '.join(facts)}"
+    heading = f"{task.name} ({_options(task)}): {'; '.join(facts)}"
     values = {
-        "task": task,
-        **chosen.options(),
-        "input_size": chosen.input_size,
-        "num_classes": chosen.num_classes,
+        "task": task.name,
+        **task.options(),
+        "input_size": task.input_size,
+        "num_classes": task.num_classes,
         "chance_loss": chance,
         "sample": picture,
     }

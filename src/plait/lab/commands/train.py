@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +26,7 @@ from plait.lab.training.options import (
 from plait.table import Table, percent, scored
 
 if TYPE_CHECKING:
+    from plait.lab.runs.kinds import Kind
     from plait.lab.runs.spec import RunSpec
     from plait.lab.tasks import Task
     from plait.lab.training.session import Fitted
@@ -80,25 +81,26 @@ def train(
             "expected one of: a task (plait train copy), a run to repeat (plait train --config RUN), a run "
             "to continue (plait train --resume RUN)"
         )
-    if data is not None:
-        os.environ["PLAIT_DATA"] = str(data)
-    if task is not None:
-        if task in _FROM_ELSEWHERE:
-            raise ConfigError(f"{task}: {_FROM_ELSEWHERE[task]}")
-        values = {"name": name_of(task), **explicit_options(of_task), **_named_values(task_option)}
-        of_network = {**explicit_options(of_model), **_named_values(model_option)}
-        return trained(described_run(values, of_network, of_recipe, epochs, means), means, backend)
-    model = {k: v for k, v in explicit_options(of_model).items() if v != getattr(ModelOptions, k)}
-    others = {"task_option": task_option, "model_option": model_option, "epochs": epochs}
-    fixed = {**explicit_options(of_task), **model, **{k: v for k, v in others.items() if v}}
-    recipe = explicit_options(of_recipe)
-    if config is not None:
-        return trained(configured(config, fixed, recipe, means.out), means, backend)
-    return resumed(str(resume), {**fixed, **recipe}, means, backend)
+    from plait.lab.tasks.sources import data_in
+
+    with data_in(data) if data else contextlib.nullcontext():
+        if task is not None:
+            if task in _FROM_ELSEWHERE:
+                raise ConfigError(f"{task}: {_FROM_ELSEWHERE[task]}")
+            values = {"name": name_of(task), **explicit_options(of_task), **_named_values(task_option)}
+            of_network = {**explicit_options(of_model), **_named_values(model_option)}
+            return trained(described_run(values, of_network, of_recipe, epochs, means), means, backend)
+        model = {k: v for k, v in explicit_options(of_model).items() if v != getattr(ModelOptions, k)}
+        others = {"task_option": task_option, "model_option": model_option, "epochs": epochs}
+        fixed = {**explicit_options(of_task), **model, **{k: v for k, v in others.items() if v}}
+        recipe = explicit_options(of_recipe)
+        if config is not None:
+            return trained(configured(config, fixed, recipe, means.out), means, backend)
+        return resumed(str(resume), {**fixed, **recipe}, means, backend)
 
 
 def _named_values(pairs: Iterable[str]) -> dict[str, Any]:
-    """Return options as they are typed, NAME=VALUE: a value is read as JSON if it is that, else as text.
+    """Parse options typed as NAME=VALUE; a value that is not valid JSON is taken as text.
 
     >>> _named_values(["size=8", "kind=best", "sizes=[1, 2]"])
     {'size': 8, 'kind': 'best', 'sizes': [1, 2]}
@@ -118,7 +120,7 @@ def _named_values(pairs: Iterable[str]) -> dict[str, Any]:
 def described_run(
     task: Task | dict[str, Any],
     model: dict[str, Any],
-    of_recipe: Any,
+    of_recipe: RecipeOptions,
     epochs: int | None,
     means: MeansOptions,
 ) -> SupervisedSpec:
@@ -129,7 +131,7 @@ def described_run(
     recipe = explicit_options(of_recipe)
     on_cpu = device_named(means.device or "auto").type == "cpu"
     if "name" in model:
-        name_of(model["name"])  # trusted, since it was typed
+        name_of(model["name"])  # trusted, because the user typed it
     spec = parse_supervised(
         {"task": task, "model": model, "recipe": recipe},
         lambda built, model, recipe: recommended(built, model, recipe, epochs, on_cpu),
@@ -220,7 +222,7 @@ def resumed(
 
 
 def _flags(options: Iterable[str]) -> str:
-    """Return options as they are typed, by their names in Python."""
+    """Return options as typed on the command line, from their names in Python."""
     flags = {argument.name: argument.label for argument in arguments_of(train)}
     return ", ".join(flags.get(name, f"--{name.replace('_', '-')}") for name in options)
 
@@ -270,8 +272,8 @@ def trained(
     return _result(fitted, kind, options if fitted.already else [], anew=resumed is None)
 
 
-def _result(fitted: Fitted, kind: Any, ignored: list[str], anew: bool) -> CommandResult:
-    """Return the result of training; `anew` says that the run was to be trained from its beginning."""
+def _result(fitted: Fitted, kind: Kind, ignored: list[str], anew: bool) -> CommandResult:
+    """Return the result of training; `anew` marks a run that was trained from the beginning."""
     summary = fitted.summary
     parts: list[str | Table] = []
     results = summary["held_out"]

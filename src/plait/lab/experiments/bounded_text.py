@@ -27,7 +27,7 @@ def _columns() -> dict[str, dict[str, Any]]:
 
 
 def bounded_text(size: Size) -> Experiment:
-    """Return the experiment: bits per character at a context of 1,024, by states a head."""
+    """Return the experiment: bits per character at a context of 1,024, by states per head."""
     full = {
         "updates": 918,
         "batch_size": 32,

@@ -21,12 +21,13 @@ from plait.lab.experiments.keeping_settings import keeping_settings
 from plait.lab.experiments.like_for_like import like_for_like, like_for_like_search, like_for_like_small
 from plait.lab.experiments.popgym import popgym, popgym_easy
 from plait.lab.experiments.untangling import BY_RECIPE, FULL, ITEMS, SMOKE
+from plait.lab.own_code import by_name as own, is_own_name, name_of
 
 __all__ = ["DATA_SETS", "by_name", "experiment_named", "experiments"]
 
 
 DATA_SETS = ("mnist", "ptb")  # can be downloaded
-ENVIRONMENTS = ("minigrid", "popgym")  # needs that an extra installs
+ENVIRONMENTS = ("minigrid", "popgym")  # requirements that an extra installs
 
 
 def experiments(smoke: bool = False, recipe: str = "published") -> dict[str, Experiment]:
@@ -49,6 +50,8 @@ def experiments(smoke: bool = False, recipe: str = "published") -> dict[str, Exp
 def experiment_named(name: str, smoke: bool = False, recipe: str = "published") -> Experiment:
     """Return the experiment of this name, once its data or environments are available.
 
+    `module:name` is an experiment of the user's own.
+
     >>> experiment_named("table5").count
     216
     >>> experiment_named("table6")
@@ -56,10 +59,29 @@ def experiment_named(name: str, smoke: bool = False, recipe: str = "published") 
         ...
     plait.errors.UnknownNameError: unknown experiment 'table6': did you mean 'table9' or 'table8'? ...
     """
+    if is_own_name(name):
+        return _own_experiment(name, smoke, recipe)
     available = experiments(smoke, recipe)
     experiment = available[check_choice(name, (*available, *DEPTHWIDTH), "experiment")]
     if recipe != "published" and experiment == experiments(smoke)[name]:
         raise ConfigError(f"--recipe {recipe} does not apply: {name} has one recipe")
+    _require(experiment.needs)
+    return experiment
+
+
+def _own_experiment(name: str, smoke: bool, recipe: str) -> Experiment:
+    """Return an experiment of the user's own; the models and tasks that it names are trusted with it."""
+    experiment = own(name_of(name), "experiment")
+    if not isinstance(experiment, Experiment):
+        raise ConfigError(
+            f"{name}: expected a plait.lab.experiments.Experiment, got {type(experiment).__name__}"
+        )
+    for option, is_set in (("--smoke", smoke), (f"--recipe {recipe}", recipe != "published")):
+        if is_set:
+            raise ConfigError(f"{option} does not apply: {name} has one size and one recipe")
+    for run in experiment.runs:
+        for part in (run.task, run.model):
+            name_of(part["name"])
     _require(experiment.needs)
     return experiment
 

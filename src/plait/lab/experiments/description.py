@@ -62,26 +62,28 @@ class PlannedRun:
 class Experiment:
     """A table or figure: its source, its claim, and the runs that test it.
 
+    `name` is that of its folder, `title` the heading of its page. `kind` is a table of scores, or the figure
+    that is drawn: curves, gradients, attention, transfer. `seeds` are those of every run.
     `metric` describes the score; `updates_to` is the score for which the updates to reach it are reported;
     `needs` is the data set or package that must be available, or empty; `notes` list our own choices;
     `smoke` marks tiny runs whose numbers mean nothing.
 
     >>> planned = PlannedRun("T = 5", "LSTM", {"name": "copy", "delay": 5}, {"name": "lstm"}, {})
-    >>> Experiment("one", "", "", "", "table", "accuracy", 0.99, "", (0, 1), (planned,), ()).count
+    >>> Experiment("one", seeds=(0, 1), runs=(planned,)).count
     2
     """
 
     name: str
-    title: str
-    source: str
-    claim: str
-    kind: Kind
-    metric: str
-    updates_to: float
-    needs: str
-    seeds: tuple[int, ...]
-    runs: tuple[PlannedRun, ...]
-    notes: tuple[str, ...]
+    title: str = ""
+    source: str = ""
+    claim: str = ""
+    kind: Kind = "table"
+    metric: str = "accuracy"
+    updates_to: float = 0.99
+    needs: str = ""
+    seeds: tuple[int, ...] = (0,)
+    runs: tuple[PlannedRun, ...] = ()
+    notes: tuple[str, ...] = ()
     smoke: bool = False
 
     def __post_init__(self) -> None:
@@ -111,7 +113,7 @@ class Experiment:
         ...     PlannedRun("T = 5", name, {"name": "copy"}, {"name": name}, {"updates": n})
         ...     for name, n in (("lstm", 100), ("gru", 100), ("relrnn", 2000))
         ... ]
-        >>> Experiment("one", "", "", "", "table", "accuracy", 0.99, "", (0,), (*runs,), ()).lengths
+        >>> Experiment("one", runs=(*runs,)).lengths
         'Here: 100 updates at most (lstm; gru); 2,000 updates at most (relrnn).'
         """
         by_length: dict[str, list[PlannedRun]] = {}

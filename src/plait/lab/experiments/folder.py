@@ -49,16 +49,16 @@ def _write_description(experiment: Experiment, out: Path) -> None:
 
 
 def _merged(present: Any, wanted: dict[str, Any], out: Path) -> dict[str, Any]:
-    """Merge the folder's experiment with the wanted one; for a cell of both the newer plan counts."""
+    """Merge the folder's experiment with the requested one, whose plan of a common cell counts."""
     name = present.get("name") if isinstance(present, dict) else None
     if name != wanted["name"]:
         raise OutputError(
             f"{out} holds the experiment {name!r}, not {wanted['name']!r}; choose another --out"
         )
     fields = {field.name for field in dataclasses.fields(Experiment)}
-    if set(present) | {"smoke"} != fields:  # older files have no `smoke`
+    if set(present) != fields:
         raise OutputError(f"{out / DESCRIPTION} was not written by this version; choose another --out")
-    if present.get("smoke", wanted["smoke"]) != wanted["smoke"]:
+    if present["smoke"] != wanted["smoke"]:
         size = "smoke" if present["smoke"] else "full"
         raise OutputError(f"{out} holds {name!r} at {size} size; choose another --out")
     runs = {(run["row"], run["column"]): run for run in present["runs"]}

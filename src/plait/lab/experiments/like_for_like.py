@@ -1,4 +1,4 @@
-"""Earned against learned relevance, alike in all else: copy after a lead-in, by cell and rule."""
+"""Earned against learned relevance, all else equal: copy after a lead-in, by cell and rule."""
 
 from __future__ import annotations
 

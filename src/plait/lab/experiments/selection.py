@@ -54,9 +54,12 @@ class Selection:
         """Return the experiment with the selected runs; raise for a name, delay or row it does not have."""
         if self.updates is not None:
             check_int(1, updates=self.updates)
-        added = [planned for model in self._own for planned in _runs_of(model, experiment)]
-        for name in self._named:
-            check_choice(name, {run.model["name"] for run in experiment.runs}, f"model of {experiment.name}")
+        present = {run.model["name"] for run in experiment.runs}
+        others = [name for name in self.models if name not in present]
+        added = [run for name in others if is_own_name(name) for run in _runs_of(name, experiment)]
+        for name in self.models:
+            if not is_own_name(name):
+                check_choice(name, present, f"model of {experiment.name}")
         for delay in self.delays:
             check_choice(
                 str(delay),
@@ -71,15 +74,6 @@ class Selection:
                 f"{experiment.name} has no run with all of what was asked for; ask for less at once"
             )
         return dataclasses.replace(experiment, runs=runs, seeds=self.seeds or experiment.seeds)
-
-    @property
-    def _own(self) -> list[str]:
-        """Models of the user's own."""
-        return [model for model in self.models if is_own_name(model)]
-
-    @property
-    def _named(self) -> list[str]:
-        return [model for model in self.models if not is_own_name(model)]
 
     def _keeps(self, run: PlannedRun) -> bool:
         return (
@@ -107,7 +101,7 @@ class Selection:
 
 def _runs_of(model: str, experiment: Experiment) -> Iterator[PlannedRun]:
     """Yield the runs of a model of the user's own: one for each row, with the recipe of its first run."""
-    name_of(model)  # trusted, since it was typed
+    name_of(model)  # trusted, because the user typed it
     for run in {run.row: run for run in reversed(experiment.runs)}.values():
         size = {"hidden_size": run.model["hidden_size"]}
         yield dataclasses.replace(

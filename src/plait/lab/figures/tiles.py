@@ -78,7 +78,7 @@ def _plot(axes: Any, curve: Curve) -> Any:
     index = int(curve.color)
     style = "--" if curve.style == "solid" and index >= 10 else STYLES[curve.style]  # colours repeat
     options = {"marker": curve.marker, "markersize": 3, "linewidth": 1.2, "color": palette()(index)}
-    if style in ("--", ":"):  # tell it from the solid line of its hue
+    if style in ("--", ":"):  # distinguish it from the solid line of its hue
         options["markerfacecolor"] = "none"
     (line,) = axes.plot(curve.x, curve.y, linestyle=style, **options)
     return line

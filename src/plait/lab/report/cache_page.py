@@ -26,7 +26,7 @@ KINDS = {
     "eight": "one needle of eight",
     "tracking": "a variable tracked",
 }
-_LEVELS = 10  # of colour in a text
+_LEVELS = 10  # colour levels in a text
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Scored:
     losses: dict[int, float] = field(default_factory=dict)
     blocks: dict[int, list[float]] = field(default_factory=dict)
     right: dict[str, dict[int, bool]] = field(default_factory=dict)
-    bytes: dict[str, int] = field(default_factory=dict)  # of a text's cache, by task
+    bytes: dict[str, int] = field(default_factory=dict)  # size of a text's cache, by task
     tokens: int = 0
     seconds: float = 0.0
     kept: dict[str, Any] | None = None

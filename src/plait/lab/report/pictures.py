@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from plait.lab.experiments.demo import Plan, Result
 from plait.lab.figures import Curve, draw_curves, draw_heatmap, inline_svg, model_places
 from plait.lab.report.attention import Sample
-from plait.lab.report.demo import Plan, Result
 from plait.lab.report.kept import draw_kept, kept_caption, recorded
 from plait.lab.tasks.ten_symbols import ALPHABET, SYMBOLS, TenSymbolsTask
 from plait.table import percent
@@ -182,7 +182,7 @@ def _answering(run: Result, task: TenSymbolsTask, sample: Sample) -> Picture:
 
 
 def _kept() -> Picture:
-    """Draw the task that separates the two rules: relevant inputs come late. Recorded, as it needs a GPU."""
+    """Draw the recorded results of the task that separates the two rules: relevant inputs come late."""
     record = recorded()
     caption = kept_caption(record)
     svg = inline_svg(draw_kept(record, CURVES), "kept", caption)

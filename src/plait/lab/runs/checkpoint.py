@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from plait.errors import CheckpointError, check_utf8
+from plait.lab.runs.checksums import SUMS, digest as sha256, folder_sums
 from plait.lab.runs.folder import write_whole
 from plait.lab.runs.optimizer_state import restore_optimizer
-from plait.lab.runs.seal import SUMS, digest as sha256, folder_sums
 
 __all__ = [
     "Checkpoint",
@@ -131,7 +131,7 @@ def read_checkpoint(path: Path, run: str | None = None) -> Checkpoint:
         raise CheckpointError(f"{path} belongs to run {owner}, not to {run}; nothing was changed")
     if digest != _digest(tensors, header):
         raise CheckpointError(f"{path} is damaged: its contents do not match their digest")
-    sums = folder_sums(path.parent)  # they catch a checkpoint of the same run that is not its last
+    sums = folder_sums(path.parent)  # they detect an outdated checkpoint of the same run
     if path.name in sums and sha256(path) != sums[path.name]:
         raise CheckpointError(f"{path} does not match {SUMS}: the run did not end with it")
     return Checkpoint(tensors, counters, path)

@@ -33,10 +33,10 @@ _GAP = "gap"  # log(1 + days since the sequence's previous row)
 
 
 def encoding_of(table: Table, name: str, series: list[NDArray[np.int64]]) -> Encoding | None:
-    """Return the encoding of a column, or None if it would tell a network nothing.
+    """Return the encoding of a column, or None if it carries no information.
 
     A cycle of the calendar is a feature if the dates span it at least twice and are close enough to see it;
-    the time since the previous row is one if it varies. Words are one if they are few and return.
+    the time since the previous row is one if it varies. Words are one if they are few and occur repeatedly.
 
     Args:
         series: the rows of every sequence, in order.
@@ -84,12 +84,12 @@ def encode(
     """Return the features of a column, (rows, width).
 
     A missing number is filled by the rule `missing`; a missing word or date becomes zeros by the rule mean,
-    and so does a word that training did not show.
+    and so does a word that does not occur in the training data.
 
     Args:
         series: the rows of every sequence, in order.
         missing: refuse, mean or previous.
-        mean: of the training data, for a table to predict from.
+        mean: mean of the training data, for a table to predict from.
     """
     if encoding == NUMBER:
         numbers = table.check_numbers(name, "it held numbers" if mean is not None else "name fewer features")
@@ -120,7 +120,7 @@ def encode_all(
     missing: str,
     means: Sequence[float] | None = None,
 ) -> NDArray[np.float32]:
-    """Return the features of some columns beside each other; `means` are those of the training data."""
+    """Return the concatenated features of some columns; `means` are those of the training data."""
     parts: list[NDArray[np.float64]] = []
     before = 0  # features of the columns so far
     for name, encoding in columns:
@@ -130,7 +130,7 @@ def encode_all(
 
 
 def count_unknown(table: Table, name: str, encoding: Encoding) -> int:
-    """Return how many rows have a word in this column that training did not show."""
+    """Return how many rows have a word in this column that is missing from the training data."""
     if encoding[0] != "word":
         return 0
     known = {"", *encoding[1:]}
@@ -142,7 +142,7 @@ def _words(table: Table, name: str) -> list[str]:
 
 
 def words_of(table: Table, name: str) -> Encoding:
-    """Return the encoding of a column that was named as a feature; refuse dates alike and too many words."""
+    """Return the encoding of a column named as a feature; refuse constant dates and too many words."""
     if table.dates(name) is not None:
         raise DataError(
             f"{table.file}: column {name!r}: expected dates that span two weeks or more, or whose distance "

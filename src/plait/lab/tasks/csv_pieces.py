@@ -1,4 +1,4 @@
-"""Sequences of a table as pieces: which rows a network reads, and which of them have a target that counts."""
+"""Sequences of a table as pieces: the rows a network reads, and those whose target is scored."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pieces_with_targets(
     """Divide the sequences that have a target: whole ones are held out; of a single series, its end.
 
     Args:
-        there: for each row whether it has a target.
+        there: mask of the rows that have a target.
     """
     names, groups = grouped(table, sequence, order, length)
     kept = [index for index, rows in enumerate(groups) if there[rows].any()]
@@ -77,7 +77,7 @@ def forecast_pieces(
     """Divide every series in time: its end is held out, with the rows before it as context.
 
     Args:
-        there: for each row whether the row `horizon` later in its series has a target.
+        there: mask of the rows for which the row `horizon` later in its series has a target.
     """
     divided = Pieces([], [])
     for rows in series_of(table, sequence, order):
@@ -96,7 +96,7 @@ def forecast_pieces(
 
 
 def _counted(rows: NDArray[np.int64], there: NDArray[np.bool_], length: int | None) -> Iterator[Piece]:
-    """Yield the pieces of some rows in which a target counts."""
+    """Yield the pieces of some rows that have a scored target."""
     for begin, end, first in windows(len(rows), length):
         counted = there[begin:end].copy()
         counted[: first - begin] = False
@@ -105,7 +105,7 @@ def _counted(rows: NDArray[np.int64], there: NDArray[np.bool_], length: int | No
 
 
 def windows(count: int, length: int | None) -> Iterator[tuple[int, int, int]]:
-    """Yield (begin, end, first): pieces that overlap by half, and the first row that none before it counted.
+    """Yield (begin, end, first): pieces that overlap by half, and the first row that no earlier piece scored.
 
     >>> list(windows(10, 4))
     [(0, 4, 0), (2, 6, 4), (4, 8, 6), (6, 10, 8)]

@@ -137,7 +137,7 @@ class CsvTask(SequenceTask):
 
     @property
     def _has_series(self) -> bool:
-        """True if the rows of a sequence are known; if not, the file is refused later."""
+        """Return True if the rows of a sequence are known; otherwise the file is refused later."""
         return bool(self.sequence or self.length or self.horizon)
 
     def _candidates(self, table: Table) -> list[str]:
@@ -149,7 +149,7 @@ class CsvTask(SequenceTask):
         return [name for name in table.columns if name not in (target, self.sequence, order)]
 
     def _encodings_of(self, table: Table, series: list[NDArray[np.int64]]) -> dict[str, tuple[str, ...]]:
-        """Return the encodings of the features; one that tells nothing is left out unless it was named."""
+        """Return the encodings of the features; uninformative ones are left out unless they were named."""
         encodings = {}
         for name in self._candidates(table):
             table.column(name, "--features")
@@ -255,9 +255,9 @@ class CsvTask(SequenceTask):
         return later_rows(table, self.sequence, self.order, self.horizon)
 
     def latest_value(self) -> dict[str, float]:
-        """Return how well the latest value predicts the one `horizon` rows later, on held-out rows.
+        """Return the error of predicting the latest value for the row `horizon` later, on held-out rows.
 
-        Empty if that is not predicted from the latest value: `rmse`, and `R²` if the values differ.
+        The keys are `rmse`, and `R²` if the values differ; empty if targets are not predicted as a change.
         """
         if not self.horizon or self.anchor is None:
             return {}
@@ -297,7 +297,7 @@ def _count_missing(values: NDArray[np.float64] | None) -> int:
 
 
 def _described(name: str, encoding: tuple[str, ...]) -> str:
-    """Return a feature column with what is read of it.
+    """Return a feature column with the parts that are used of it.
 
     >>> _described("day", ("date", "week", "gap")), _described("mode", ("word", "bus", "car"))
     ('day (week, gap)', 'mode (2 words)')

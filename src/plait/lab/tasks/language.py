@@ -29,8 +29,8 @@ class LanguageTask(Task):
 
     Stream r of a text x of N characters is x[rL], x[rL + 1], …, L = (N − 1) // batch_size. The state after a
     span is carried into the next without its gradient, until the streams and with them the epoch end. An
-    incomplete span is left out in training. Held-out text is covered whole: every character but the first is
-    predicted once.
+    incomplete span is left out in training. Held-out text is covered completely: every character but the
+    first is predicted once.
 
     Args:
         span: characters per span of truncated backpropagation.

@@ -191,7 +191,7 @@ class SequenceTask(Task):
 
     @property
     def _output_scale(self) -> Scale:
-        """Scale of what a network computes: of the targets, or of their change from the anchor."""
+        """Return the scale of a network's outputs: targets, or their change from the anchor."""
         split = self.split()
         return split.target_scale if self.anchor is None else split.change_scale(self.anchor)
 

@@ -6,24 +6,28 @@ its source. A download has a temporary name until it is complete and verified.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import http.client
 import io
 import os
-import sys
 import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
 import zlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
 from plait.errors import DataError, OutputError
-from plait.files import plain_bytes
+from plait.files import cache_folder, plain_bytes
 
-__all__ = ["MNIST", "TREEBANK", "DataFile", "cache_folder", "find", "locate", "read_bytes"]
+__all__ = ["MNIST", "TREEBANK", "DataFile", "cache_folder", "data_in", "find", "locate", "read_bytes"]
+
+_FOLDER: ContextVar[Path | None] = ContextVar("folder of data files", default=None)
 
 MOST_READ = MOST_UNPACKED = 2 * 2**30  # bytes of one file, on disk and unpacked
 TIMEOUT = 20.0  # seconds without a byte before the next mirror is tried
@@ -78,7 +82,7 @@ TREEBANK: tuple[DataFile, ...] = tuple(
 
 
 def locate(file: DataFile) -> Path:
-    """Return the path of a verified copy: in `$PLAIT_DATA`, else in the cache, else downloaded into it.
+    """Return the path of a verified copy: in the data folder, else in the cache, else downloaded into it.
 
     Raises:
         DataError: if a copy has the wrong checksum, or if there is none.
@@ -111,21 +115,25 @@ def find(file: DataFile) -> Path | None:
     return None
 
 
+@contextlib.contextmanager
+def data_in(folder: Path | None) -> Iterator[None]:
+    """Search this folder for data files within the block; with None, the folder in force stays.
+
+    >>> with data_in(Path("data")):
+    ...     _data_folders()[0].name
+    'data'
+    """
+    token = _FOLDER.set(folder or _FOLDER.get())
+    try:
+        yield
+    finally:
+        _FOLDER.reset(token)
+
+
 def _data_folders() -> list[Path]:
-    folder = os.environ.get("PLAIT_DATA", "")
+    """Return the folder of `data_in`, else `$PLAIT_DATA`, if there is one, and the cache."""
+    folder = _FOLDER.get() or os.environ.get("PLAIT_DATA", "")
     return [*([Path(folder)] if folder else []), cache_folder()]
-
-
-def cache_folder() -> Path:
-    """Return `$PLAIT_CACHE`, or plait's folder in the platform's cache directory."""
-    folder = os.environ.get("PLAIT_CACHE", "")
-    if folder:
-        return Path(folder)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "plait"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "plait" / "cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plait"
 
 
 def read_bytes(path: Path) -> bytes:

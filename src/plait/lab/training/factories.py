@@ -143,7 +143,7 @@ def _source(name: str, thing: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether JSON gives a value back as it was; a parameter without a default has none to give."""
+    """Return whether a value survives a round trip through JSON; False for a parameter without a default."""
     try:
         return value is not inspect.Parameter.empty and bool(
             json.loads(json.dumps(value, allow_nan=False)) == value

@@ -135,7 +135,7 @@ class Learner(abc.ABC):
         """
 
     def sample(self) -> dict[str, Any]:
-        """Return what the summary holds of single predictions, as plain data; in the first process only."""
+        """Return single predictions for the summary, as plain data; called in the first process only."""
         return {}
 
     def tensors(self) -> dict[str, Tensor]:

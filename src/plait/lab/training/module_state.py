@@ -96,7 +96,7 @@ def values_at_start(network: nn.Module) -> dict[tuple[nn.Module, str], str]:
 
 
 def value_at_start(module: nn.Module, name: str, buffer: Tensor) -> str | None:
-    """Return the digest of a buffer before training; None if training did not change it, or others did."""
+    """Return the digest of a buffer before training; None if it did not change, or not by training alone."""
     left, began = _TRAINED.get(module, {}).get(name, ("", ""))
     return began if left and tensor_text(buffer) == left else None
 

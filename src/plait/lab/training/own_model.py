@@ -15,7 +15,7 @@ __all__ = ["OwnNetwork", "check_logits", "own_network"]
 
 
 class OwnNetwork(nn.Module):
-    """Adapts a module to inputs and logits that are time first, with a state that may stay None.
+    """Adapter of a module to inputs and logits that are time first, with a state that may stay None.
 
     Args:
         module: maps x, or x and a state, to logits, or to logits and a state. Logits of the last step alone
@@ -40,9 +40,9 @@ class OwnNetwork(nn.Module):
 
 
 def own_network(module: nn.Module, batch_first: bool | None) -> nn.Module:
-    """Return a module of a user's own as training calls it; one that fits already is returned itself.
+    """Wrap a user's module for training; return one that needs no adapter unchanged.
 
-    `batch_first` is the layout of the user's data, which counts where the module says nothing.
+    `batch_first` is the layout of the user's data, used if the module has no such attribute.
     """
     takes_state = _takes_state(module)
     layout = bool(getattr(module, "batch_first", batch_first))

@@ -165,7 +165,7 @@ def _rows(task: CsvTask, network: nn.Module, table: Table, pieces: list[Piece], 
 
 
 def _notes(task: CsvTask, table: Table) -> tuple[str, ...]:
-    """Return what a reader should know of words that training did not show."""
+    """Return notes on words that did not occur in the training data."""
     unknown = {name: count_unknown(table, name, encoding) for name, encoding in task.columns}
     return tuple(
         f"{count:,} of {len(table.lines):,} rows have a word in {name} that training did not show; it counts "

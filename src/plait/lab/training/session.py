@@ -30,7 +30,6 @@ from plait.lab.runs.checkpoint import load_weights, read_checkpoint
 from plait.lab.runs.folder import Run
 from plait.lab.runs.kinds import how_to_resume, unresumable
 from plait.lab.runs.reading import find_run, read_run
-from plait.lab.runs.seal import MARK
 from plait.lab.runs.spec import RunSpec, parse_spec
 from plait.lab.strict import checked
 from plait.lab.training.callbacks import CallbackList, Results, Watcher, announce, display
@@ -403,7 +402,7 @@ class Session:
             self.run.save(self.learner, {**asdict(self.counters), **self.regular})
 
     def _advised(self, error: PlaitError, advice: str) -> PlaitError:
-        """Return the error with advice on how to continue, if there is a run folder."""
+        """Add advice on how to continue to an error, if there is a run folder."""
         return error if self.run is None else type(error)(f"{error}; {advice.format(self.run.folder)}")
 
     def _summary(self, status: str, reason: str) -> dict[str, Any]:
@@ -425,5 +424,4 @@ class Session:
             "peak_memory_bytes": peak_memory(device),
             "device": device.type,
             **({"sample": sample} if sample else {}),
-            **({} if self.run is None else MARK),
         }

@@ -12,5 +12,5 @@ from plait.ops.scan.operator import FusedScan
 __all__ = ["Scan", "attentive_scan"]
 
 attentive_scan = FusedScan(
-    Scan, reference.attentive_scan, looks_at_no_empty_slot=["cluster"], lean=["cluster", "cpu"]
+    Scan, reference.attentive_scan, ignores_empty_slots=["cluster"], stateless_start=["cluster", "cpu"]
 )

@@ -24,7 +24,7 @@ from plait.ops.scan.buffers import allocate_walk, contiguous
 from plait.ops.scan.cluster_source import KernelShape, arguments, constants
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import Scan
-from plait.ops.scan.weight_gradients import Beside, collect_gradients
+from plait.ops.scan.weight_gradients import StackedGrads, collect_gradients
 
 __all__ = ["BackShape", "back_shape", "kernels_back", "walk_back"]
 
@@ -186,7 +186,7 @@ def walk_back(
     else:
         add_up = partial(launch, "sums", kernels["sums"])
         sums = column_sums(beside, walked.energy, clusters, add_up)
-    left = Beside(beside, sums, keyed, initial, products)
+    left = StackedGrads(beside, sums, keyed, initial, products)
     return collect_gradients(walked, inputs._replace(slots=slots), scanned, scan, nudged, None, left)
 
 
@@ -199,7 +199,7 @@ def _room(inputs: Inputs, scanned: Scanned, scan: Scan, nudged: bool) -> tuple[R
     steps, rows, size = scanned.output.shape
     gates = scan.gates
     beside = scanned.queries.new_empty(steps, rows, (gates + 1 + (scan.cell == "gru")) * size)
-    walked = allocate_walk(inputs, scanned, scan, nudged, lean=True, without=_APART)
+    walked = allocate_walk(inputs, scanned, scan, nudged, required_only=True, without=_APART)
     projected, queries = beside.narrow(2, 0, gates * size), beside.narrow(2, beside.shape[2] - size, size)
     if inputs.worth is None:
         keys = scanned.queries.new_empty(steps, rows, size)

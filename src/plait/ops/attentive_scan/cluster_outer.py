@@ -27,7 +27,7 @@ OUTER, OUTER_TEXT = parameter_struct(
         "beside": "float*",
         "keyed": "float*",
         "energy": "float*",
-        "asked": "void*",
+        "prev_states": "void*",
         "output": "void*",
         "products": "float*",
         "sums": "float*",
@@ -62,7 +62,7 @@ class OuterShape:
 
     @property
     def of_keys(self) -> int:
-        """The rows of the products that are dU_a's and, with a learned relevance, dg."""
+        """The number of rows of the products for dU_a and, with a learned relevance, dg."""
         return self.hidden + (self.keyed > self.hidden)
 
     @property
@@ -73,7 +73,7 @@ class OuterShape:
 
     @property
     def taken(self) -> int:
-        """The rows of the products."""
+        """The number of rows of all products."""
         return self.columns - self.skips * self.hidden + self.of_keys
 
     def text(self, name: str) -> str:
@@ -101,6 +101,6 @@ def outer_products(
     """Return dV, dW_a, dU_a and, with a learned relevance, dg, concatenated; and `column_sums`' result."""
     steps, rows, columns = beside.shape
     products, sums = beside.new_empty(shape.taken, shape.hidden), beside.new_empty(columns + shape.hidden)
-    tensors = (beside, keyed, energy, scanned.asked, scanned.output, products, sums)
+    tensors = (beside, keyed, energy, scanned.prev_states, scanned.output, products, sums)
     launch(OUTER(*[x.data_ptr() for x in tensors], steps * rows, clusters, shape.tasks))
     return products, sums

@@ -39,8 +39,8 @@ _STRUCTS = {
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
     """Return why such a scan cannot run here, None if it can."""
-    place = torch.device(device)
-    if place.type != "cuda":
+    target = torch.device(device)
+    if target.type != "cuda":
         return f"it needs a CUDA device, got {device} tensors"
     if dtype not in LAYERS:
         return f"it computes in float32 or bfloat16, got {dtype}"
@@ -49,13 +49,13 @@ def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -
     back = back_shape(Scan(cell, width), size, dtype, 1, {8: 1, 4: 1, 2: 1})
     if back is None or not splits(cell, size, width):
         return f"its blocks share multiples of 32 features, as many as their memory holds, got {size}"
-    return cuda_program.missing(place.index)
+    return cuda_program.missing(target.index)
 
 
 def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
     """Walk every row; `contract` describes inputs and results."""
     tensors = contiguous(inputs)
-    out = allocate(tensors, scan, need_trace, save, "cluster", lean=True)
+    out = allocate(tensors, scan, need_trace, save, "cluster", required_only=True)
     steps, rows, size = out.output.shape
     if rows:
         flags = (

@@ -78,7 +78,7 @@ def teach_scores(
     scanned: Scanned,
     launch: Callable[[ctypes.Structure], None],
 ) -> Tensor | None:
-    """Add the usage term to dL/d(gᵀh) of every state, where the walk left it; only g uses the sum.
+    """Add the usage term to dL/d(gᵀh) of every state in the walk's buffer; only g uses the sum.
 
     Returns that of the initial slots, if there are any. `arrived` is the gradient at the outputs, contiguous.
     """

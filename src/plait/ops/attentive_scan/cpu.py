@@ -41,7 +41,9 @@ def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: Scan, n
         initial_keys = _padded(wide_inputs.slots @ wide_inputs.key.t(), lane)
         own |= {name: torch.zeros_like(initial_keys) for name in ("initial_keys", "initial_states")}
         wide_inputs = wide_inputs._replace(slots=_padded(wide_inputs.slots, lane))
-    walked = allocate_walk(inputs, scanned, scan, nudged, lean=True, without=tuple(own))._replace(**own)
+    walked = allocate_walk(inputs, scanned, scan, nudged, required_only=True, without=tuple(own))._replace(
+        **own
+    )
     for gathers in (walked.scores, walked.initial_scores):
         if gathers is not None:
             gathers.zero_()

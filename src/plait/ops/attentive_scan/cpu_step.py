@@ -2,9 +2,9 @@
 
 Streaming and reinforcement learning call a layer with one step, thousands of times, without gradients. The
 arithmetic of such a call takes a few microseconds, so the overhead must be smaller still: the input is
-projected inside, weights are read in their own layout, and only results are allocated. Anything unusual
-(other types, strides, an unchecked state) is not for this path: it returns None, and the scan, which checks
-and converts, runs in its place.
+projected inside, weights are read in their own layout, and only results are allocated. For anything unusual
+(other types, strides, an unchecked state) this path returns None, and the scan, which checks and converts,
+runs instead.
 
 A step stores the keys U_a h_j of its slots beside the memory it returns, for the next step. Each key carries
 a mark of the U_a and the h_j it was computed from; the next step compares the mark with the present numbers,
@@ -36,7 +36,7 @@ __all__ = ["step"]
 
 _PLAIN = {Tensor, nn.Parameter}
 _TYPES = {torch.float32: "torch.float32", torch.float64: "torch.float64"}
-_ROWS_A_TASK = 64  # the width of a product's panel: with more rows the weights would be read as often
+_ROWS_A_TASK = 64  # the width of a product's panel; more rows would not reduce reads of the weights
 _POINTERS = struct.Struct(f"{len(Inputs._fields) + len(Scanned._fields) + 5}Q")
 
 

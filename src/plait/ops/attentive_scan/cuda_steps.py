@@ -34,7 +34,7 @@ STRUCTS = {
     "attend": parameter_struct(
         "AttendArguments",
         _all("const void*", "product key_product energy worth slots output")
-        | _all("void*", "asked hidden_out")
+        | _all("void*", "prev_states hidden_out")
         | _all("const float*", "noise initial_keys")
         | _all("float*", "rates relevance weights trace_relevance queries keys")
         | _all("long long*", "born age trace_born")

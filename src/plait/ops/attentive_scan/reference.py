@@ -7,8 +7,8 @@ from functools import partial
 
 from torch import Tensor
 
-from plait.ops.arrival import Arrival
 from plait.ops.attention import Read, additive_energies, attend, scores
+from plait.ops.incoming_gradient import IncomingGradient
 from plait.ops.scan.cell_step import step_of
 from plait.ops.scan.contract import Inputs
 from plait.ops.scan.kinds import Scan
@@ -25,8 +25,8 @@ def attentive_scan(inputs: Inputs, scan: Scan, need_trace: bool = False) -> Laye
     def read(s: Tensor, memory: MemoryState) -> tuple[Read, MemoryState]:
         energies = additive_energies(s, memory.slots, inputs.query, inputs.key, inputs.energy, inputs.worth)
         if inputs.worth is not None and inputs.usage is not None:
-            assert arrival is not None
-            energies = with_usage(energies, memory, inputs.worth, scan.window, inputs.usage, arrival)
+            assert incoming is not None
+            energies = with_usage(energies, memory, inputs.worth, scan.window, inputs.usage, incoming)
         seen = attend(energies, memory.slots, memory.born >= 0)
         return seen, memory if learned else credit(memory, seen.weights, scan.window)
 
@@ -36,7 +36,7 @@ def attentive_scan(inputs: Inputs, scan: Scan, need_trace: bool = False) -> Laye
 
     learned = inputs.worth is not None
     needed = inputs.usage is not None or inputs.grad_limit is not None
-    arrival = Arrival(inputs.grad_limit) if needed else None
+    incoming = IncomingGradient(inputs.grad_limit) if needed else None
     write: Callable[..., MemoryState] = partial(relevancy_write, window=scan.window)
     if scan.every is not None:
         write = partial(uniform_write, window=scan.window, every=scan.every)
@@ -52,6 +52,6 @@ def attentive_scan(inputs: Inputs, scan: Scan, need_trace: bool = False) -> Laye
         reset=inputs.reset,
         nudge=inputs.nudge,
         noise=inputs.noise,
-        arrival=arrival,
+        incoming=incoming,
         need_trace=need_trace,
     )

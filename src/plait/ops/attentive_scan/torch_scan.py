@@ -48,9 +48,9 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
         if inputs.reset is not None:
             hidden, cell_state = zeroed(inputs.reset[t], hidden, cell_state)
             table.clear(inputs.reset[t])
-        asked, before = hidden, cell_state
-        recurred, query = (asked @ from_hidden).split((scan.gates * size, size), dim=1)
-        h, cell_state, gates = cell_forward(scan, z, recurred, asked, cell_state, *biases)
+        prev_state, before = hidden, cell_state
+        recurred, query = (prev_state @ from_hidden).split((scan.gates * size, size), dim=1)
+        h, cell_state, gates = cell_forward(scan, z, recurred, prev_state, cell_state, *biases)
         h = rounded(h if nudge is None else h + nudge[t])
         cell_state = None if cell_state is None else rounded(cell_state)
         pair = torch.cat([h, h @ doubled_key], dim=1)
@@ -73,11 +73,11 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
         if need_trace:
             kept["trace_relevance"].append(table.standing.view_as(ids).clone())
         if save:
-            kept["asked"].append(asked)
+            kept["prev_states"].append(prev_state)
             kept["queries"].append(query)
             kept["keys"].append(pair[:, size:])
             kept["gates"].append(gates)
-            kept["cells"].append(asked if before is None else before)
+            kept["cells"].append(prev_state if before is None else before)
     return _finished(out, kept, table, hidden, cell_state)
 
 
@@ -101,13 +101,13 @@ def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: Scan, n
     d_energies_of_slots = scanned.weights.new_empty(steps if worth is not None else 0, rows, scan.width)
     limit = limit_of(arriving, inputs.grad_limit)
     activated = scanned.activated.to(wide).unbind()
-    asked, queries, all_weights = (
-        scanned.asked.to(wide).unbind(),
+    prev_states, queries, all_weights = (
+        scanned.prev_states.to(wide).unbind(),
         scanned.queries.unbind(),
         scanned.weights.unbind(),
     )
     d_scores = torch.empty_like(slots.states)
-    cells = scanned.cells.to(wide).unbind() if scan.cell == "lstm" else asked
+    cells = scanned.cells.to(wide).unbind() if scan.cell == "lstm" else prev_states
     for t in reversed(range(steps)):
         weights = all_weights[t]
         d_context = d_hidden * scan.mix
@@ -131,7 +131,7 @@ def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: Scan, n
         if worth is not None:
             d_scores_of_states[t] = slots.d_score
             d_state.addcmul_(slots.d_score.unsqueeze(1), worth)
-        cell = cell_backward(scan, d_state, activated[t], asked[t], cells[t], d_cell_state)
+        cell = cell_backward(scan, d_state, activated[t], prev_states[t], cells[t], d_cell_state)
         d_projected[t] = cell.projected
         d_hidden = torch.cat([cell.recurred, d_query], dim=1) @ from_hidden
         d_hidden = d_hidden if cell.hidden is None else d_hidden + cell.hidden

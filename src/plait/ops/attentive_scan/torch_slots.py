@@ -34,14 +34,14 @@ class SlotTable:
         self.standing = inputs.relevance.masked_fill(empty, -torch.inf).view(-1)
         # gᵀh of each slot's state, where relevance is learned
         self.scores = None if inputs.worth is None else inputs.relevance.flatten().clone()
-        self.held = _with_doubled_keys(inputs.slots.to(wide), inputs.key.to(wide)).flatten(0, 1)
+        self.contents = _with_doubled_keys(inputs.slots.to(wide), inputs.key.to(wide)).flatten(0, 1)
         self.ages = ages_before(inputs.age, inputs.reset, len(inputs.projected))
         self.born_of = torch.cat([inputs.born, self.ages.t()], dim=1)
         offsets = torch.arange(rows, device=inputs.born.device) * width
         self.first_kept = offsets + scan.window
         self.ring_slots = (self.ages % scan.window + offsets).unbind()
         # views, so they follow changes in place
-        pairs = self.held.view(rows, width, 2 * size)
+        pairs = self.contents.view(rows, width, 2 * size)
         self.states, self.doubled_keys = pairs.split(size, dim=2)
         self.standing_ring = self.standing.view(rows, width)[:, : scan.window]
         self.standing_kept = self.standing.view(rows, width)[:, scan.window :]
@@ -51,12 +51,12 @@ class SlotTable:
         slots = reset.repeat_interleave(self.scan.width)
         self.ids.masked_fill_(slots, NOTHING)
         self.standing.masked_fill_(slots, -torch.inf)
-        self.held.masked_fill_(slots.unsqueeze(1), 0)
+        self.contents.masked_fill_(slots.unsqueeze(1), 0)
 
     def write(self, t: int, pair: Tensor, score: Tensor | None = None, noise: Tensor | None = None) -> None:
         """Move the oldest state of the ring to a kept slot or drop it, and write `pair` (B, 2H) in its place.
 
-        Its relevance is `score` (B,) plus `noise` (B,), or 0 where it is still to be earned.
+        Its relevance is `score` (B,) plus `noise` (B,), or 0 if relevance is earned.
         """
         ring = self.ring_slots[t]
         if self.scan.capacity:
@@ -64,7 +64,7 @@ class SlotTable:
             target = self._target(ring, standing)
             self.standing.index_copy_(0, target, standing)
             self.ids.index_copy_(0, target, self.ids.index_select(0, ring))
-            self.held.index_copy_(0, target, self.held.index_select(0, ring))
+            self.contents.index_copy_(0, target, self.contents.index_select(0, ring))
             if self.scores is not None:
                 self.scores.index_copy_(0, target, self.scores.index_select(0, ring))
         if self.scores is None or score is None:
@@ -73,19 +73,19 @@ class SlotTable:
             self.scores.index_copy_(0, ring, score)
             self.standing.index_copy_(0, ring, score if noise is None else score + noise)
         self.ids.index_fill_(0, ring, self.scan.width + t)
-        self.held.index_copy_(0, ring, pair)
+        self.contents.index_copy_(0, ring, pair)
 
     def _target(self, ring: Tensor, standing: Tensor) -> Tensor:
         """Return the slot that the leaving state goes to; its own, to be overwritten, if it is not kept."""
         if self.scan.every is None:
             # An empty ring slot has −∞ and replaces nothing, an empty kept slot is replaced by any state.
-            least, place = self.standing_kept.min(dim=1)
-            return torch.where(standing > least, place + self.first_kept, ring)
+            least, kept_slot = self.standing_kept.min(dim=1)
+            return torch.where(standing > least, kept_slot + self.first_kept, ring)
         leaving = self.ids.index_select(0, ring).long()
         born = self.born_of.gather(1, leaving.clamp_min(0).unsqueeze(1)).squeeze(1)
         admitted = (leaving >= 0) & (born % self.scan.every == 0)
-        place = torch.div(born, self.scan.every, rounding_mode="floor") % self.scan.capacity
-        return torch.where(admitted, place + self.first_kept, ring)
+        kept_slot = torch.div(born, self.scan.every, rounding_mode="floor") % self.scan.capacity
+        return torch.where(admitted, kept_slot + self.first_kept, ring)
 
     def born(self, ids: Tensor) -> Tensor:
         """Return the step at which each of `ids` (..., B, κ) was born, −1 for an empty slot."""
@@ -117,11 +117,11 @@ class SlotsInReverse:
         both = torch.cat([self.own, self.target], dim=1)
         self.restored, self.restored_from = both, earlier.gather(1, both)
         self.learned, self.d_score = inputs.worth is not None, scanned.weights.new_zeros(rows)
-        self.held = self.history.index_select(0, self.places[-1].flatten())
-        self.d_held = torch.zeros_like(self.held)
-        self.states, self.doubled_keys = self.held.view(rows, width, 2 * size).split(size, dim=2)
-        self.d_states, self.d_keys = self.d_held.view(rows, width, 2 * size).split(size, dim=2)
-        self.d_scores = self.d_held.new_zeros(rows * width)  # for a learned relevance; otherwise zero
+        self.contents = self.history.index_select(0, self.places[-1].flatten())
+        self.d_contents = torch.zeros_like(self.contents)
+        self.states, self.doubled_keys = self.contents.view(rows, width, 2 * size).split(size, dim=2)
+        self.d_states, self.d_keys = self.d_contents.view(rows, width, 2 * size).split(size, dim=2)
+        self.d_scores = self.d_contents.new_zeros(rows * width)  # for a learned relevance; otherwise zero
 
     def step_back(self, t: int, d_pair: Tensor) -> Tensor:
         """Move the gradients of h_t and its key from the slots into `d_pair` (B, 2H), and undo step t.
@@ -129,9 +129,9 @@ class SlotsInReverse:
         That of its score goes to `d_score` (B,).
         """
         own, target = self.own[t], self.target[t]
-        torch.index_select(self.d_held, 0, own, out=d_pair)
-        leaving = self.d_held.index_select(0, target).masked_fill_(~self.moved[t], 0)
-        self.d_held.index_fill_(0, target, 0).index_copy_(0, own, leaving)
+        torch.index_select(self.d_contents, 0, own, out=d_pair)
+        leaving = self.d_contents.index_select(0, target).masked_fill_(~self.moved[t], 0)
+        self.d_contents.index_fill_(0, target, 0).index_copy_(0, own, leaving)
         if self.learned:
             torch.index_select(self.d_scores, 0, own, out=self.d_score)
             gone = self.d_scores.index_select(0, target).masked_fill_(~self.moved[t].squeeze(1), 0)
@@ -139,10 +139,12 @@ class SlotsInReverse:
         if self.is_cut[t]:
             assert self.reset is not None
             slots = self.reset[t].repeat_interleave(self.places.shape[2])
-            self.d_held.masked_fill_(slots.unsqueeze(1), 0)
-            torch.index_select(self.history, 0, self.places[max(t - 1, 0)].flatten(), out=self.held)
+            self.d_contents.masked_fill_(slots.unsqueeze(1), 0)
+            torch.index_select(self.history, 0, self.places[max(t - 1, 0)].flatten(), out=self.contents)
         else:
-            self.held.index_copy_(0, self.restored[t], self.history.index_select(0, self.restored_from[t]))
+            self.contents.index_copy_(
+                0, self.restored[t], self.history.index_select(0, self.restored_from[t])
+            )
         return d_pair
 
 

@@ -34,12 +34,14 @@ PLACE_BITS: tl.constexpr = tl.constexpr(6)
 
 
 @triton.jit
-def _refill(initial, history, b, held, in_x, j, B, H: tl.constexpr, WIDTH: tl.constexpr, JJ: tl.constexpr):
+def _refill(
+    initial, history, b, state_id, in_x, j, B, H: tl.constexpr, WIDTH: tl.constexpr, JJ: tl.constexpr
+):
     """Load every slot's content from the initial slots or the history: (XR, WARPS, L, JJ)."""
-    old = (in_x & (held >= 0) & (held < WIDTH))[:, None, :, None] & (j < H)
-    new = (in_x & (held >= WIDTH))[:, None, :, None] & (j < H)
-    from_old = tl.max_contiguous((b * WIDTH + held)[:, None, :, None] * H + j, [1, 2, 4, JJ])
-    from_new = tl.max_contiguous((b + (held - WIDTH) * B)[:, None, :, None] * H + j, [1, 2, 4, JJ])
+    old = (in_x & (state_id >= 0) & (state_id < WIDTH))[:, None, :, None] & (j < H)
+    new = (in_x & (state_id >= WIDTH))[:, None, :, None] & (j < H)
+    from_old = tl.max_contiguous((b * WIDTH + state_id)[:, None, :, None] * H + j, [1, 2, 4, JJ])
+    from_new = tl.max_contiguous((b + (state_id - WIDTH) * B)[:, None, :, None] * H + j, [1, 2, 4, JJ])
     tile = tl.load(initial + from_old, mask=old, other=0.0).to(tl.float32)
     return tile + tl.load(history + from_new, mask=new, other=0.0).to(tl.float32)
 
@@ -97,7 +99,7 @@ def forward_kernel(
     weights,
     trace_born,
     trace_relevance,
-    asked,
+    prev_states,
     cells,
     gates,
     queries,
@@ -158,10 +160,10 @@ def forward_kernel(
     slot_keys = _scaled(tl.load(initial_keys + b * WIDTH * H + tile, mask=in_tile, other=0.0))
     credit = tl.load(relevance + b * WIDTH + x, mask=in_x, other=0.0)
     birth = tl.load(born + b * WIDTH + x, mask=in_x, other=-1).to(tl.int32)
-    held = tl.where(in_x, x, -1)
-    place = x
+    state_id = tl.where(in_x, x, -1)
+    logical_slot = x
     steps = tl.load(age + b).to(tl.int32)
-    # What a step reads from far away was asked for one step earlier.
+    # Loads from global memory are issued one step ahead.
     next_z0, next_z1, next_z2, next_z3 = fetch_projected(projected, b, True, nil, G, W, L, JJ, H)
 
     for t in range(T):
@@ -177,10 +179,10 @@ def forward_kernel(
                 states = tl.zeros_like(states)
                 credit = tl.zeros_like(credit)
                 birth = tl.full([XR, L], -1, tl.int32)
-                held = tl.full([XR, L], -1, tl.int32)
+                state_id = tl.full([XR, L], -1, tl.int32)
                 steps = steps * 0
         if SAVE:
-            _put(asked, row * H, s.to(kind), nil, W, L, JJ, H)
+            _put(prev_states, row * H, s.to(kind), nil, W, L, JJ, H)
             if CELL == "lstm":
                 _put(cells, row * H, c.to(kind), nil, W, L, JJ, H)
 
@@ -222,27 +224,29 @@ def forward_kernel(
         # The write: an admitted state and the one it replaces swap logical slots; h_t takes the latter's.
         turn = steps % WINDOW
         if WIDTH > WINDOW:
-            leaves = (place == turn) & in_x
+            leaves = (logical_slot == turn) & in_x
             left = _total(tl.where(leaves, birth, 0))
             if EVERY == 0:
                 earned = _total(tl.where(leaves, credit, 0.0))
-                kept = (place >= WINDOW) & in_x
+                kept = (logical_slot >= WINDOW) & in_x
                 standing = tl.where(kept, tl.where(birth < 0, float("-inf"), credit), float("inf"))
                 least = tl.min(tl.min(standing, axis=0), axis=0)
-                worst = tl.min(tl.min(tl.where(kept & (standing == least), place, WIDTH), axis=0), axis=0)
+                worst = tl.min(
+                    tl.min(tl.where(kept & (standing == least), logical_slot, WIDTH), axis=0), axis=0
+                )
                 admitted = (left >= 0) & (earned > least)
             else:
                 worst = WINDOW + (tl.maximum(left, 0) // EVERY) % (WIDTH - WINDOW)
                 admitted = (left >= 0) & (left % EVERY == 0)
             target = tl.where(admitted, worst, turn)
-            place = tl.where(leaves, target, tl.where(place == target, turn, place))
-        written = (place == turn) & in_x
+            logical_slot = tl.where(leaves, target, tl.where(logical_slot == target, turn, logical_slot))
+        written = (logical_slot == turn) & in_x
         states = tl.where(written[:, None, :, None], h[None, :, None, :], states)
         slot_keys = tl.where(written[:, None, :, None], _scaled(k)[None, :, None, :], slot_keys)
         if not HAS_WORTH:
             credit = tl.where(written, 0.0, credit)
         birth = tl.where(written, steps, birth)
-        held = tl.where(written, WIDTH + t, held)
+        state_id = tl.where(written, WIDTH + t, state_id)
         steps += 1
 
         # The read.
@@ -261,24 +265,24 @@ def forward_kernel(
         share = tl.where(occupied, tl.exp(scores - tl.max(tl.max(scores, axis=0), axis=0)), 0.0)
         share = share / _total(share)
         if not HAS_WORTH:
-            credit = tl.where(place < WINDOW, credit + share, credit)
+            credit = tl.where(logical_slot < WINDOW, credit + share, credit)
         context = _over_slots(share[:, None, :, None] * states).to(kind).to(tl.float32)
         s = (mix * (h + context)).to(kind).to(tl.float32)
         if WEIGHTS:
-            tl.store(weights + row * WIDTH + place, share, mask=in_x)
+            tl.store(weights + row * WIDTH + logical_slot, share, mask=in_x)
         if SAVE:
-            tl.store(ids + row * WIDTH + x, (held << PLACE_BITS) + place, mask=in_x)
+            tl.store(ids + row * WIDTH + x, (state_id << PLACE_BITS) + logical_slot, mask=in_x)
         if TRACE:
-            tl.store(trace_born + row * WIDTH + place, birth.to(tl.int64), mask=in_x)
-            tl.store(trace_relevance + row * WIDTH + place, credit, mask=in_x)
+            tl.store(trace_born + row * WIDTH + logical_slot, birth.to(tl.int64), mask=in_x)
+            tl.store(trace_relevance + row * WIDTH + logical_slot, credit, mask=in_x)
 
     _put(hidden_out, b * H, s.to(kind), nil, W, L, JJ, H)
     if CELL == "lstm":
         _put(cell_state_out, b * H, c.to(kind), nil, W, L, JJ, H)
-    ordered = tl.max_contiguous(place[:, None, :, None] * H + j, [1, 2, 4, JJ])
+    ordered = tl.max_contiguous(logical_slot[:, None, :, None] * H + j, [1, 2, 4, JJ])
     tl.store(slots_out + b * WIDTH * H + ordered, states.to(kind), mask=in_tile)
-    tl.store(relevance_out + b * WIDTH + place, credit, mask=in_x)
-    tl.store(born_out + b * WIDTH + place, birth.to(tl.int64), mask=in_x)
+    tl.store(relevance_out + b * WIDTH + logical_slot, credit, mask=in_x)
+    tl.store(born_out + b * WIDTH + logical_slot, birth.to(tl.int64), mask=in_x)
     tl.store(age_out + b, steps.to(tl.int64))
 
 
@@ -295,7 +299,7 @@ def backward_kernel(
     reset,
     output,
     weights,
-    asked,
+    prev_states,
     cells,
     gates,
     queries,
@@ -361,11 +365,11 @@ def backward_kernel(
     if HAS_D_CELL_STATE:
         dc = _fetch(d_cell_state, b * H, nil, W, L, JJ, H)
     packed = tl.load(ids + (b + (T - 1) * B) * WIDTH + x, mask=in_x, other=-1)
-    held = packed >> PLACE_BITS
-    place = packed - (held << PLACE_BITS)
-    # Load even where there is nothing to load: the load determines the tile's layout for the compiler.
-    arrived = tl.max_contiguous(place[:, None, :, None] * H + j, [1, 2, 4, JJ])
-    in_arrived = in_tile & (held >= 0)[:, None, :, None]
+    state_id = packed >> PLACE_BITS
+    logical_slot = packed - (state_id << PLACE_BITS)
+    # Load even if all lanes are masked: the load determines the tile's layout for the compiler.
+    arrived = tl.max_contiguous(logical_slot[:, None, :, None] * H + j, [1, 2, 4, JJ])
+    in_arrived = in_tile & (state_id >= 0)[:, None, :, None]
     if not HAS_D_SLOTS:
         in_arrived = in_arrived & (nil > 0)
     d_slot = tl.load(d_slots + b * WIDTH * H + arrived, mask=in_arrived, other=0.0).to(tl.float32)
@@ -375,11 +379,11 @@ def backward_kernel(
     d_worth = tl.zeros([XR, L], tl.float32)  # gradient gathered by the score of each slot
     if HAS_WORTH:
         g = _fetch(worth, 0, nil, W, L, JJ, H)
-    states = _refill(slots, output, b, held, in_x, j, B, H, WIDTH, JJ)
-    slot_keys = _scaled(_refill(initial_keys, keys, b, held, in_x, j, B, H, WIDTH, JJ))
-    # What a step reads from far away was asked for one step earlier.
+    states = _refill(slots, output, b, state_id, in_x, j, B, H, WIDTH, JJ)
+    slot_keys = _scaled(_refill(initial_keys, keys, b, state_id, in_x, j, B, H, WIDTH, JJ))
+    # Loads from global memory are issued one step ahead.
     last = b + (T - 1) * B
-    share = tl.load(weights + last * WIDTH + place, mask=in_x, other=0.0)
+    share = tl.load(weights + last * WIDTH + logical_slot, mask=in_x, other=0.0)
     next_q = _partial(queries, last * H, True, nil, W, L, JJ, H)
     next_out = next_q
     if HAS_D_OUTPUT:
@@ -395,12 +399,14 @@ def backward_kernel(
         if HAS_D_OUTPUT:
             next_out = _partial(d_output, (row - B) * H, earlier, nil, W, L, JJ, H)
         packed = tl.load(ids + (row - B) * WIDTH + x, mask=in_x & earlier, other=-1)
-        held_before = tl.where(earlier, packed >> PLACE_BITS, x)
-        place_before = tl.where(earlier, packed - ((packed >> PLACE_BITS) << PLACE_BITS), x)
-        share_before = tl.load(weights + (row - B) * WIDTH + place_before, mask=in_x & earlier, other=0.0)
+        state_id_before = tl.where(earlier, packed >> PLACE_BITS, x)
+        logical_slot_before = tl.where(earlier, packed - ((packed >> PLACE_BITS) << PLACE_BITS), x)
+        share_before = tl.load(
+            weights + (row - B) * WIDTH + logical_slot_before, mask=in_x & earlier, other=0.0
+        )
         # the slot of h_t, and its content before
-        own = (held == WIDTH + t) & in_x
-        gone = _total(tl.where(own, held_before, 0))
+        own = (state_id == WIDTH + t) & in_x
+        gone = _total(tl.where(own, state_id_before, 0))
         source = (b * WIDTH + gone) * H
         history = (b + (gone - WIDTH) * B) * H
         initial = (gone >= 0) & (gone < WIDTH)
@@ -410,7 +416,7 @@ def backward_kernel(
         gone_key = _partial(initial_keys, source, initial, nil, W, L, JJ, H)
         gone_key += _partial(keys, history, recent, nil, W, L, JJ, H)
         g0, g1, g2, g3, before = fetch_gates(
-            gates, output, asked, cells, row, nil, CELL, HAS_NUDGE, W, L, JJ, H
+            gates, output, prev_states, cells, row, nil, CELL, HAS_NUDGE, W, L, JJ, H
         )
 
         d_context = mix * ds
@@ -432,7 +438,7 @@ def backward_kernel(
         own_slot += _product(key, H, _spread(dk, R, L), nil, R, W, L, JJ, H)
         dh = d_context + tl.sum(own_slot, axis=1)
         if HAS_WORTH:
-            tl.store(d_energies + row * WIDTH + place, d_score, mask=in_x)
+            tl.store(d_energies + row * WIDTH + logical_slot, d_score, mask=in_x)
             d_worth += d_score
             rated = _total(tl.where(own, d_worth, 0.0))
             dh += rated * g
@@ -474,8 +480,8 @@ def backward_kernel(
         slot_keys = tl.where(mine, _scaled(tl.sum(gone_key, axis=1))[None, :, None, :], slot_keys)
         d_slot = tl.where(mine, 0.0, d_slot)
         d_key = tl.where(mine, 0.0, d_key)
-        held = held_before
-        place = place_before
+        state_id = state_id_before
+        logical_slot = logical_slot_before
         share = share_before
         if HAS_RESET:
             if tl.load(reset + row) != 0:
@@ -483,8 +489,8 @@ def backward_kernel(
                 dc = tl.zeros_like(dc)
                 d_slot = tl.zeros_like(d_slot)
                 d_key = tl.zeros_like(d_key)
-                states = _refill(slots, output, b, held, in_x, j, B, H, WIDTH, JJ)
-                slot_keys = _scaled(_refill(initial_keys, keys, b, held, in_x, j, B, H, WIDTH, JJ))
+                states = _refill(slots, output, b, state_id, in_x, j, B, H, WIDTH, JJ)
+                slot_keys = _scaled(_refill(initial_keys, keys, b, state_id, in_x, j, B, H, WIDTH, JJ))
 
     # Before the first step a physical slot is the initial slot of the same number.
     tile = tl.max_contiguous(x[:, None, :, None] * H + j, [1, 2, 4, JJ])

@@ -26,7 +26,7 @@ from plait.ops.scan.triton_launch import (
     tiling,
     try_out,
 )
-from plait.ops.scan.usage import by_place
+from plait.ops.scan.usage import ids_by_slot
 from plait.ops.scan.weight_gradients import collect_gradients
 
 __all__ = ["backward", "forward", "missing", "prepare_backward"]
@@ -113,7 +113,7 @@ def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: Scan, n
         launch(backward_kernel, (rows,), {**settings, "HAS_NUDGE": scanned.gates.shape[2] > 0})
     walked = walked._replace(energy=walked.energy.sum(dim=0))
     if inputs.usage is not None:
-        scanned = scanned._replace(ids=by_place(scanned.ids, PLACE_BITS.value))
+        scanned = scanned._replace(ids=ids_by_slot(scanned.ids, PLACE_BITS.value))
     return collect_gradients(walked, inputs, scanned, scan, nudged, arriving.output)
 
 

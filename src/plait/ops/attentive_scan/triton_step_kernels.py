@@ -3,8 +3,8 @@
 A step is: a matrix product with s_{t−1}; `cell_step`; a matrix product with h_t; `attend_step`. Slots are
 indices into the history (id < κ is the initial slot, κ + t is h_t, −1 nothing), so nothing is moved. Back:
 `unattend_step`, a product with dk_t, `uncell_step`, a product with (dz_t, dq_t). Gradients of states and
-keys are gathered in a history of gradients; no state stands twice in a row's slots, so a program reads and
-writes each entry alone and the sum does not depend on any order.
+keys are gathered in a history of gradients; no state occurs twice in a row's slots, so each entry is read and
+written by one program and the sum does not depend on any order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _vector(base, j, inside):
 def cell_step(
     product,
     projected,
-    asked,
+    prev_states,
     cells,
     candidate_bias,
     modrelu_bias,
@@ -69,7 +69,7 @@ def cell_step(
         a3 = _vector(a + 3 * H, j, inside) + _vector(z + 3 * H, j, inside)
         before = _vector(cells + row * H, j, inside)
     elif CELL == "gru":
-        s = _vector(asked + row * H, j, inside)
+        s = _vector(prev_states + row * H, j, inside)
         if HAS_CANDIDATE_BIAS:
             candidate = _vector(candidate_bias, j, inside)
     h, c, g0, g1, g2, g3 = gates_forward(
@@ -94,12 +94,12 @@ def cell_step(
 
 
 @triton.jit
-def _entry(initial, history, b, held, j, inside, B, H: tl.constexpr, WIDTH: tl.constexpr):
+def _entry(initial, history, b, state_id, j, inside, B, H: tl.constexpr, WIDTH: tl.constexpr):
     """Load the slots' contents for a block of columns: (slots, columns)."""
-    old = ((held >= 0) & (held < WIDTH))[:, None] & inside[None, :]
-    new = (held >= WIDTH)[:, None] & inside[None, :]
-    from_old = (b * WIDTH + held)[:, None] * H + j[None, :]
-    from_new = (b + (held - WIDTH) * B)[:, None] * H + j[None, :]
+    old = ((state_id >= 0) & (state_id < WIDTH))[:, None] & inside[None, :]
+    new = (state_id >= WIDTH)[:, None] & inside[None, :]
+    from_old = (b * WIDTH + state_id)[:, None] * H + j[None, :]
+    from_new = (b + (state_id - WIDTH) * B)[:, None] * H + j[None, :]
     tile = tl.load(initial + from_old, mask=old, other=0.0).to(tl.float32)
     return tile + tl.load(history + from_new, mask=new, other=0.0).to(tl.float32)
 
@@ -116,7 +116,7 @@ def attend_step(
     initial_keys,
     reset,
     output,
-    asked,
+    prev_states,
     hidden_out,
     relevance,
     born,
@@ -143,8 +143,8 @@ def attend_step(
 ):
     """Write h_t, read the memory with q_t (the last H of `product`), mix: s_t. State is updated in place.
 
-    `reset` and `ids` have a row before the first step's and one after the last's; `asked` one after. `rates`
-    (κ + T, B) is a history of learned scores.
+    `reset` and `ids` have a row before the first step's and one after the last's; `prev_states` one after.
+    `rates` (κ + T, B) is a history of learned scores.
     """
     b = tl.program_id(0).to(tl.int64)
     x = tl.arange(0, BLOCK_X)
@@ -153,18 +153,18 @@ def attend_step(
     cleared = tl.load(reset + row) != 0
     credit = tl.load(relevance + b * WIDTH + x, mask=in_x, other=0.0)
     birth = tl.load(born + b * WIDTH + x, mask=in_x, other=-1).to(tl.int32)
-    held = tl.load(ids + row * WIDTH + x, mask=in_x, other=-1)
+    state_id = tl.load(ids + row * WIDTH + x, mask=in_x, other=-1)
     steps = tl.load(age + b).to(tl.int32)
     credit = tl.where(cleared, 0.0, credit)
     birth = tl.where(cleared, -1, birth)
-    held = tl.where(cleared, -1, held)
+    state_id = tl.where(cleared, -1, state_id)
     steps = tl.where(cleared, 0, steps)
 
     turn = steps % WINDOW
     if WIDTH > WINDOW:
         leaves = x == turn
         left = tl.sum(tl.where(leaves, birth, 0), axis=0)
-        gone = tl.sum(tl.where(leaves, held, 0), axis=0)
+        gone = tl.sum(tl.where(leaves, state_id, 0), axis=0)
         earned = tl.sum(tl.where(leaves, credit, 0.0), axis=0)
         if EVERY == 0:
             kept = (x >= WINDOW) & in_x
@@ -178,14 +178,15 @@ def attend_step(
         moved = (x == worst) & admitted
         credit = tl.where(moved, earned, credit)
         birth = tl.where(moved, left, birth)
-        held = tl.where(moved, gone, held)
+        state_id = tl.where(moved, gone, state_id)
     written = x == turn
     if not HAS_WORTH:
         credit = tl.where(written, 0.0, credit)
     birth = tl.where(written, steps, birth)
-    held = tl.where(written, WIDTH + t, held)
+    state_id = tl.where(written, WIDTH + t, state_id)
 
-    # h_t and its key come from this step's buffers: other programs' rows of the history are no concern.
+    # h_t and its key come from this step's buffers, because other programs may not have written the history
+    # yet.
     scores = tl.zeros([BLOCK_X], tl.float32)
     rated = 0.0
     for start in range(0, H, BLOCK):
@@ -195,7 +196,7 @@ def attend_step(
         k = _vector(key_product + b * H, j, inside)
         tl.store(queries + row * H + j, q, mask=inside)
         tl.store(keys + row * H + j, k, mask=inside)
-        older = tl.where(written, -1, held)
+        older = tl.where(written, -1, state_id)
         tile = _entry(initial_keys, keys, b, older, j, inside, B, H, WIDTH)
         tile = tl.where(written[:, None], k[None, :], tile)
         ratio = 1.0 / (1.0 + tl.exp2(_scaled(q[None, :] + tile)))
@@ -203,7 +204,9 @@ def attend_step(
         if HAS_WORTH:
             rated += tl.sum(_vector(worth, j, inside) * _vector(output + row * H, j, inside), axis=0)
     if HAS_WORTH:
-        known = tl.load(rates + b + held * B, mask=in_x & (held >= 0) & (held < WIDTH + t), other=0.0)
+        known = tl.load(
+            rates + b + state_id * B, mask=in_x & (state_id >= 0) & (state_id < WIDTH + t), other=0.0
+        )
         scores += tl.where(written, rated, known)
         tl.store(rates + b + (WIDTH + t) * B, rated)
         if HAS_NOISE:
@@ -221,17 +224,17 @@ def attend_step(
     for start in range(0, H, BLOCK):
         j = start + tl.arange(0, BLOCK)
         inside = j < H
-        tile = _entry(slots, output, b, held, j, inside, B, H, WIDTH)
+        tile = _entry(slots, output, b, state_id, j, inside, B, H, WIDTH)
         context = tl.sum(share[:, None] * tile, axis=0).to(kind).to(tl.float32)
         s = (mix * (_vector(output + row * H, j, inside) + context)).to(kind)
-        tl.store(asked + (row + B) * H + j, tl.where(next_cleared, 0.0, s.to(tl.float32)), mask=inside)
+        tl.store(prev_states + (row + B) * H + j, tl.where(next_cleared, 0.0, s.to(tl.float32)), mask=inside)
         tl.store(hidden_out + b * H + j, s, mask=inside)
 
     tl.store(relevance + b * WIDTH + x, credit, mask=in_x)
     tl.store(born + b * WIDTH + x, birth.to(tl.int64), mask=in_x)
     tl.store(age + b, (steps + 1).to(tl.int64))
     tl.store(weights + row * WIDTH + x, share, mask=in_x)
-    tl.store(ids + (row + B) * WIDTH + x, held, mask=in_x)
+    tl.store(ids + (row + B) * WIDTH + x, state_id, mask=in_x)
     if TRACE:
         tl.store(trace_born + row * WIDTH + x, birth.to(tl.int64), mask=in_x)
         tl.store(trace_relevance + row * WIDTH + x, credit, mask=in_x)
@@ -278,31 +281,31 @@ def unattend_step(
     row = b + t * B
     alive = tl.load(reset + row + B) == 0
     share = tl.load(weights + row * WIDTH + x, mask=in_x, other=0.0)
-    held = tl.load(ids + (row + B) * WIDTH + x, mask=in_x, other=-1)
+    state_id = tl.load(ids + (row + B) * WIDTH + x, mask=in_x, other=-1)
     d_share = tl.zeros([BLOCK_X], tl.float32)
     for start in range(0, H, BLOCK):
         j = start + tl.arange(0, BLOCK)
         inside = j < H
         ds = _vector(d_hidden + b * H, j, inside) + _vector(d_direct + b * H, j, inside)
         d_context = mix * tl.where(alive, ds, 0.0)
-        tile = _entry(slots, output, b, held, j, inside, B, H, WIDTH)
+        tile = _entry(slots, output, b, state_id, j, inside, B, H, WIDTH)
         d_share += tl.sum(d_context[None, :] * tile, axis=1)
     d_score = share * (d_share - tl.sum(share * d_share, axis=0))
 
-    own = held == WIDTH + t
+    own = state_id == WIDTH + t
     rated = 0.0
     if HAS_WORTH:
-        rate = d_rates + b + held * B
+        rate = d_rates + b + state_id * B
         tl.store(d_energies + row * WIDTH + x, d_score, mask=in_x)
-        gathered = tl.load(rate, mask=in_x & (held >= 0), other=0.0) + d_score
-        tl.store(rate, gathered, mask=in_x & (held >= 0))
+        gathered = tl.load(rate, mask=in_x & (state_id >= 0), other=0.0) + d_score
+        tl.store(rate, gathered, mask=in_x & (state_id >= 0))
         rated = tl.sum(tl.where(own, gathered, 0.0), axis=0)
     for start in range(0, H, BLOCK):
         j = start + tl.arange(0, BLOCK)
         inside = j < H
         ds = _vector(d_hidden + b * H, j, inside) + _vector(d_direct + b * H, j, inside)
         d_context = mix * tl.where(alive, ds, 0.0)
-        tile = _entry(initial_keys, keys, b, held, j, inside, B, H, WIDTH)
+        tile = _entry(initial_keys, keys, b, state_id, j, inside, B, H, WIDTH)
         q = _vector(queries + row * H, j, inside)
         ratio = 1.0 / (1.0 + tl.exp2(_scaled(q[None, :] + tile)))
         gain = d_score[:, None] * (1.0 - 2.0 * ratio)
@@ -310,8 +313,8 @@ def unattend_step(
         tl.store(d_v, tl.load(d_v, mask=inside, other=0.0) + tl.sum(gain, axis=0), mask=inside)
         d_tanh = (4.0 * d_score)[:, None] * _vector(energy, j, inside)[None, :] * (ratio - ratio * ratio)
         tl.store(d_queries + row * H + j, tl.sum(d_tanh, axis=0), mask=inside)
-        entry = (b + held * B)[:, None] * H + j[None, :]
-        there = (in_x & (held >= 0))[:, None] & inside[None, :]
+        entry = (b + state_id * B)[:, None] * H + j[None, :]
+        there = (in_x & (state_id >= 0))[:, None] & inside[None, :]
         new_key = tl.load(d_keys + entry, mask=there, other=0.0) + d_tanh
         new_state = tl.load(d_states + entry, mask=there, other=0.0) + share[:, None] * d_context[None, :]
         tl.store(d_keys + entry, new_key, mask=there)
@@ -329,7 +332,7 @@ def uncell_step(
     d_queries,
     output,
     gates,
-    asked,
+    prev_states,
     cells,
     reset,
     d_cell,
@@ -366,7 +369,7 @@ def uncell_step(
         g1 = _vector(kept + H, j, inside)
         g2 = _vector(kept + 2 * H, j, inside)
         g3 = _vector(kept + 3 * H, j, inside)
-        before = _vector((cells if CELL == "lstm" else asked) + row * H, j, inside)
+        before = _vector((cells if CELL == "lstm" else prev_states) + row * H, j, inside)
     else:
         g0 = _vector((gates if HAS_NUDGE else output) + row * H, j, inside)
         g1, g2, g3, before = g0, g0, g0, g0

@@ -67,11 +67,11 @@ def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
     reset = torch.zeros(steps + 1, rows, dtype=torch.bool, device=out.output.device)
     if inputs.reset is not None:
         reset[:-1] = inputs.reset
-    asked = inputs.projected.new_empty(steps + 1, rows, size)
-    asked[0] = inputs.hidden.masked_fill(reset[0].unsqueeze(1), 0)
-    cells = asked
+    prev_states = inputs.projected.new_empty(steps + 1, rows, size)
+    prev_states[0] = inputs.hidden.masked_fill(reset[0].unsqueeze(1), 0)
+    cells = prev_states
     if inputs.cell_state is not None:
-        cells = torch.empty_like(asked)
+        cells = torch.empty_like(prev_states)
         cells[0] = inputs.cell_state.masked_fill(reset[0].unsqueeze(1), 0)
     ids = out.ids.new_empty(steps + 1, rows, width)
     ids[0] = torch.arange(width, dtype=torch.int32, device=ids.device)
@@ -82,7 +82,10 @@ def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
         (out.age, inputs.age),
     ):
         state.copy_(initial)
-    product, key_product = asked.new_empty(rows, (scan.gates + 1) * size), asked.new_empty(rows, size)
+    product, key_product = (
+        prev_states.new_empty(rows, (scan.gates + 1) * size),
+        prev_states.new_empty(rows, size),
+    )
     blocks = _blocks(size, width)
     rates = out.relevance.new_empty(width + steps if inputs.worth is not None else 0, rows)
     if inputs.worth is not None:
@@ -91,7 +94,7 @@ def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
         "rates": rates,
         "product": product,
         "key_product": key_product,
-        "asked": asked,
+        "prev_states": prev_states,
         "cells": cells,
         "reset": reset,
         "initial_keys": initial_keys,
@@ -123,14 +126,14 @@ def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
     )
     grid = (rows, triton.cdiv(size, blocks["BLOCK"]))
     for t in range(steps):
-        torch.mm(asked[t], from_hidden, out=product)
+        torch.mm(prev_states[t], from_hidden, out=product)
         launch(cell_step, grid, {"t": t, **cell})
         torch.mm(out.output[t], key, out=key_product)
         attend(t)
     final = _entries(ids[-1], inputs.slots, out.output)
     return out._replace(
         slots=final,
-        asked=asked[:-1],
+        prev_states=prev_states[:-1],
         cells=cells[:-1] if inputs.cell_state is not None else out.cells,
         ids=ids[1:],
     )

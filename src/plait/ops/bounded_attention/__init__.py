@@ -1,4 +1,4 @@
-"""Attention that reads what a bounded memory holds: each state from its birth until its death.
+"""Attention over the states of a bounded memory, each readable from its birth until its death.
 
 `naive.py` is the definition, README.md the derivation of its fast twins. Deaths come from
 `plait.ops.lifetimes`.
@@ -18,7 +18,7 @@ from plait.ops.bounded_attention import naive, torch_attention
 __all__ = ["bounded_attention"]
 
 _BACKENDS = ("auto", "reference", "torch", "triton")
-# Up to here the mask over all pairs is smaller than what a walk over blocks costs beside it.
+# Up to this size a mask over all pairs is cheaper than the overhead of a loop over blocks.
 _FEW_STEPS = 32
 
 
@@ -41,9 +41,9 @@ def bounded_attention(
 
     Energies are query·key/√D, plus scores[j] if there are scores; reading then trains them. `key`, `value`,
     `deaths` and `scores` hold the C states of a cache first (C = key length − T, usually 0), then the T of
-    this call; what `plait.ops.lifetimes` returns for a chunk and `gather_kept` keeps for the next fits.
-    Positions are the caller's: rotate query and key before. `far` has the queries and keys for states that
-    left the window, if their positions count differently.
+    this call; this is the layout in which `plait.ops.lifetimes` and `gather_kept` return them.
+    Positions are up to the caller, who rotates query and key before. `far` has the queries and keys for
+    states that left the window, if their positions count differently.
 
     Args:
         query: (B, heads, T, D); heads is a multiple of H (grouped queries).
@@ -86,7 +86,7 @@ def bounded_attention(
     with torch.autocast(query.device.type, enabled=False):  # every backend chooses its own types
         if name == "reference" or not query.numel():
             return naive.bounded_attention(*tensors, window=window, score_from=score_from)
-        # what is carried and still in the window goes with the older states
+        # carried states that are still in the window are treated as older ones
         width = min(sinks + capacity + min(carried, window - 1), states)
         return _runner(name)(*tensors, window=window, score_from=score_from, width=width)
 
@@ -110,7 +110,7 @@ def _missing(device: str, dtype: str, size: int) -> str | None:
     return _looked_up(device, dtype, size)
 
 
-# A constant to torch.compile: nothing that a graph changes decides it. The mark is what
+# A constant to torch.compile: it does not depend on anything that a graph changes. The mark is what
 # torch.compiler.assume_constant_result sets; the decorator itself would import the whole compiler.
 _missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
 

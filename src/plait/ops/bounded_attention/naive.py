@@ -47,7 +47,7 @@ def bounded_attention(
     if scores is not None:
         terms = scores.to(wide)[:, :, None, None]
         energies = energies + (terms * (age >= window) if score_from == "leaving" else terms)
-    # the smallest number, not −inf: a step that can read nothing has output 0 and gradient 0, no NaN
+    # the smallest number, not −inf: a step without readable states has output and gradient 0, not NaN
     energies = energies.masked_fill(~readable, torch.finfo(wide).min)
     weights = energies.softmax(dim=-1).masked_fill(~readable, 0)
     output: Tensor = weights @ value.to(wide).unsqueeze(2)

@@ -2,10 +2,10 @@
 
 Queries are cut into blocks. A block reads the states that are older than the window at its first step and
 still alive then: sinks + capacity at most. Over the blocks such a state is alive in an unbroken range, and
-has one slot for all of it. Sort the ranges by where they begin, and again by where they end. When range i
-begins, at most slots − 1 others are active, so at least i − slots + 1 have ended; it takes the slot of the
-range that was number i − slots to end. To follow these links, doubling their length, gives every slot without
-a loop over blocks, and no two active ranges share one.
+has one slot for all of it. Sort the ranges by their beginnings, and again by their ends. When range i begins,
+at most slots − 1 others are active, so at least i − slots + 1 have ended; it takes the slot of the range that
+was number i − slots to end. Following these links by pointer doubling gives every slot without a loop over
+blocks, and no two active ranges share one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def older_states(deaths: Tensor, births: Tensor, steps: int, window: int, block:
 
     Args:
         deaths: (B, H, C + T).
-        births: (B, H, C + T); carried ones are negative and belong to the first block, those that are still
-            in the window as well.
+        births: (B, H, C + T); carried ones are negative and belong to the first block, even if they are still
+            in the window.
         steps: T, the number of queries.
-        window: latest states kept, which a block reads otherwise.
-        block: queries of a block.
-        width: states that are alive together, at most.
+        window: latest states kept, which are not part of the list.
+        block: number of queries per block.
+        width: largest number of states alive at the same time.
 
     >>> deaths = torch.tensor([[[9, 3, 4, 9, 9, 9]]])  # window 1, capacity 2
     >>> older_states(deaths, torch.arange(6).view(1, 1, 6), 6, 1, 2, 2).tolist()
@@ -45,7 +45,7 @@ def older_states(deaths: Tensor, births: Tensor, steps: int, window: int, block:
     by_begin = begin.argsort(dim=2, stable=True)
     rank = torch.empty_like(by_begin).scatter_(2, by_begin, _counting(by_begin))
     by_end = end.argsort(dim=2, stable=True)
-    ended = rank.gather(2, by_end)  # of the ranges in the order in which they end, which to begin each was
+    ended = rank.gather(2, by_end)  # for the ranges sorted by their ends, the rank by their beginnings
     number = _counting(rank)
     link = torch.where(
         number < width, number, torch.nn.functional.pad(ended, (width, 0))[..., : rank.shape[2]]
@@ -71,7 +71,7 @@ def _counting(like: Tensor) -> Tensor:
 
 
 def _check_width(begin: Tensor, end: Tensor, blocks: int, width: int) -> None:
-    """Refuse deaths of another memory, where more are alive than the slots can hold."""
+    """Refuse deaths with more states alive than there are slots, as those of another memory."""
     changes = torch.zeros(*begin.shape[:2], blocks + 2, dtype=torch.int64, device=begin.device)
     changes.scatter_add_(2, begin, torch.ones_like(begin)).scatter_add_(2, end, -torch.ones_like(end))
     alive = changes[..., :blocks].cumsum(dim=2)

@@ -45,7 +45,7 @@ def bounded_attention(
 
 
 def block_length(steps: int, slots: int) -> int:
-    """Return how many queries are a block: more of them cost fewer gathers, and more masked pairs.
+    """Return the number of queries per block: larger blocks need fewer gathers and mask more pairs.
 
     Measured on a CPU with 16 to 512 slots and heads of 16 and 64 features.
     """
@@ -64,11 +64,11 @@ class _Cut(NamedTuple):
 class _Block(NamedTuple):
     """The queries `steps` and the M states they read: gathered ones, then the slice `recent`.
 
-    `older` (R·K,) are indices into the states with R flattened, too. The G heads of a group stand below each
-    other, L steps of each. `bias` (R, G·L, M) is 0 where a state can be read and 1 or more where it cannot.
-    `counts` (R, G·L, M) is 1 where a score enters and 0 where it does not; None: it enters everywhere.
-    With a far pair of queries and keys `left` (R, G·L, M) is 1 where a state has left the window and 0 where
-    it has not, and states before number `near` have left it at all steps; else they are None and 0.
+    `older` (R·K,) are indices into the states with R flattened, too. The G heads of a group are stacked, L
+    steps each. `bias` (R, G·L, M) is 0 where a state can be read and 1 or more where it cannot. `counts` (R,
+    G·L, M) is 1 where a score enters and 0 where it does not; None: it enters everywhere. With a far pair of
+    queries and keys `left` (R, G·L, M) is 1 where a state has left the window and 0 where it has not, and
+    the states before index `near` have left it at all steps; otherwise they are None and 0.
     """
 
     steps: slice
@@ -82,7 +82,7 @@ class _Block(NamedTuple):
     def load(self, states: Tensor, first: int = 0) -> Tensor:
         """Return the states that the block reads, (R, M − first, …), of all (R, C + T, …).
 
-        `first` is the number of the first one: 0, or `near`, which leaves out the older ones.
+        `first` is the index of the first one: 0, or `near`, which leaves out the older ones.
         """
         if first:
             return states[:, self.recent]
@@ -94,16 +94,19 @@ class _Block(NamedTuple):
         return [self.load(x, first) for x, first in zip(keys, (self.near, 0), strict=False)]
 
     def add(self, total: Tensor, part: Tensor, first: int = 0) -> None:
-        """Add `part` (R, M − first, …) to where `load` read it."""
+        """Add `part` (R, M − first, …) to the entries that `load` returns."""
         width = 0 if first else len(self.older) // max(len(total), 1)
         if not first:
-            # An index occurs once, but for the empty slots', which add zero: no order of additions matters.
+            # An index occurs once, except those of empty slots, which add zero: the order of additions does
+            # not matter.
             total.flatten(0, 1).index_add_(0, self.older, part[:, :width].flatten(0, 1))
         total[:, self.recent] += part[:, width:]
 
     def split(self, d_energies: Tensor) -> list[Tensor]:
-        """Return the gradient of each pair's query·key, of the states from number `near` on and of all; the
-        latter overwrites `d_energies`."""
+        """Return the gradients of query·key for the states from index `near` on, and for all states.
+
+        The latter overwrites `d_energies`.
+        """
         if self.left is None:
             return [d_energies]
         part, left = d_energies[:, :, self.near :], self.left[:, :, self.near :]
@@ -136,7 +139,7 @@ class _States:
         self.deaths, self.births, older = (x.flatten(0, 1) for x in (deaths, births, older))
         self.cut, self.group, self.total = cut, group, value.shape[2]
         self.starts = cut.block * torch.arange(older.shape[1], device=device).unsqueeze(1)
-        # An empty slot is a dead copy of a state that is read in any case: no other can leave a NaN here.
+        # An empty slot is a dead copy of a state that is read anyway, so it cannot add a NaN of its own.
         empty = older < 0
         older = torch.where(empty, self.total - cut.steps + self.starts, older)
         rows = torch.arange(len(older), device=device).view(-1, 1, 1)
@@ -153,7 +156,7 @@ class _States:
         length = min(cut.block, cut.steps - start)
         carried = self.total - cut.steps
         recent = slice(carried + max(0, start - cut.window + 1), carried + start + length)
-        # Comparisons that give numbers: several times as fast as those that give booleans.
+        # Comparisons with numeric results, which are several times as fast as boolean ones.
         times = self.times[:length].repeat(self.group).unsqueeze(1)
         dies = self._since(self.deaths[:, recent], start, 0)
         dies = torch.cat([self.older_deaths[:, number], dies], dim=1).unsqueeze(1)
@@ -165,7 +168,7 @@ class _States:
             born = self._since(self.births[:, recent], start, -cut.window)
             born = torch.cat([self.older_births[:, number], born], dim=1).unsqueeze(1)
             left = torch.ge(times - cut.window, born, out=torch.empty_like(bias))
-        # what was carried is among the older states even while it is in the window
+        # carried states are among the older ones even while they are in the window
         near = self.older.shape[2] if two and (not carried or start >= cut.window - 1) else 0
         steps, older = slice(start, start + length), self.older[:, number].flatten()
         return _Block(steps, older, recent, bias, left if counted else None, left if two else None, near)
@@ -174,11 +177,11 @@ class _States:
         return steps.flatten().index_select(0, self.older.flatten()).view(self.older.shape)
 
     def _since(self, steps: Tensor, start: int | Tensor, least: int) -> Tensor:
-        """Return steps counted from a block's start, as far as they matter: exact in any type."""
+        """Return steps counted from a block's start, clamped so that they are exact in any type."""
         return (steps.long() - start).clamp_(least, self.cut.block).to(self.values.dtype)
 
     def blind(self) -> Tensor:
-        """Return (R, T): the steps that can read nothing, between as many births as deaths before them."""
+        """Return a mask (R, T) of the steps without readable states: as many deaths as births so far."""
         steps = self.cut.steps
         born = self.births.clamp_min(0)
         dead = self.deaths.long().clamp(max=steps).maximum(born)  # padding dies at its birth
@@ -272,8 +275,8 @@ def _grouped(query: Tensor, heads: int) -> Tensor:
 
 def _weights(queries: list[Tensor], keys: list[Tensor], states: _States, block: _Block) -> Tensor:
     """Return the softmax of the energies, (R, G·L, M); `keys` as `_Block.load_keys` gives them."""
-    # Half of the smallest number takes any energy's weight to 0 and is finite itself: a step that can
-    # read nothing has weights, which are no NaN and are multiplied by no gradient.
+    # Half of the smallest number makes any energy's weight 0 and is finite: a step without readable states
+    # has weights that are not NaN, and no gradient reaches them.
     masked = torch.finfo(block.bias.dtype).min / 2
     if block.left is None:
         energies = block.bias.baddbmm_(queries[0], keys[0].transpose(1, 2), beta=masked)

@@ -116,7 +116,7 @@ class _Attention(torch.autograd.Function):
         query_kernel[(rows * query.shape[1], blocks)](**tensors, **of_queries, **sizes)
         tensors |= {"d_key": d_key, "d_far_key": d_far_key, "d_value": d_value, "d_scores": d_scores}
         edge = ctx.settings["BS"]
-        sizes["num_warps"] = 8 if edge == 64 else 4  # two accumulators, where the others have one
+        sizes["num_warps"] = 8 if edge == 64 else 4  # two accumulators instead of one
         recent = {name: x for name, x in (tensors | sizes).items() if name not in ("older", "K")}
         recent_kernel[(rows * heads, triton.cdiv(query.shape[2], edge))](**recent)
         older_kernel[(rows * heads, triton.cdiv(max(width, 1), edge))](**tensors, **sizes)
@@ -146,7 +146,7 @@ def _arguments(
         "deaths": deaths,
         "births": births,
         "older": older,
-        # a kernel needs a pointer even to what is absent
+        # a kernel needs a pointer even for an absent tensor
         "far_query": query if far_query is None else far_query,
         "far_key": key if far_key is None else far_key,
         "scores": deaths if scores is None else scores.float(),
@@ -161,7 +161,7 @@ def _arguments(
         "HAS_SCORES": scores is not None,
         "HAS_FAR": far_query is not None,
     }
-    # the interpreter multiplies bfloat16 as the integers that it keeps it in
+    # the interpreter stores bfloat16 as integers and would multiply those
     wide = interpreting() and query.dtype == torch.bfloat16
     ready = (x.float() if wide and x.is_floating_point() else x for x in tensors.values())
     return {name: x.contiguous() for name, x in zip(tensors, ready, strict=True)}, sizes | settings

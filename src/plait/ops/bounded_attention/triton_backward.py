@@ -1,8 +1,8 @@
 """The backward kernels of bounded attention, over the tiles of the forward kernel.
 
-The gradient of a state is a sum over the blocks that read it. `recent_kernel` owns a tile of states and adds
-up the blocks that have them in their slice. `older_kernel` owns slots, walks all blocks in their order, and
-adds what it has to the gradient of a state when its slot passes to another. So no number is added to by two
+The gradient of a state is a sum over the blocks that read it. `recent_kernel` owns a tile of states and sums
+over the blocks whose slice contains them. `older_kernel` owns slots, walks all blocks in order, and adds its
+sum to the gradient of a state when the slot passes to another state. So no element is written by two
 programs, and the order of additions is always the same.
 """
 
@@ -429,7 +429,7 @@ def _hand_over(
     D: tl.constexpr,
     BD: tl.constexpr,
 ):
-    """Add to the gradients of states j, where they leave their slot."""
+    """Add the sums of slots to the gradients of the states j that leave them."""
     d = tl.arange(0, BD)[None, :]
     where, inside = (row * N + j)[:, None] * D + d, leaves[:, None] & (d < D)
     tl.store(d_key + where, tl.load(d_key + where, mask=inside, other=0.0) + d_k * scale, mask=inside)

@@ -23,7 +23,7 @@ def state_rows(base, index, present, D: tl.constexpr, BD: tl.constexpr):
 
 @triton.jit
 def far_rows(base, index, present, rows, D: tl.constexpr, BD: tl.constexpr, HAS_FAR: tl.constexpr):
-    """Load the far rows, or return the near ones `rows` where there are no others."""
+    """Load the far rows; without far rows return the near ones, `rows`."""
     far = rows
     if HAS_FAR:
         far = state_rows(base, index, present, D, BD)
@@ -49,8 +49,7 @@ def tile_energies(
     FROM_LEAVING: tl.constexpr,
     HAS_FAR: tl.constexpr,
 ):
-    """Return the energies (queries, states), −inf where a state cannot be read, and which have left the
-    window."""
+    """Return the energies (queries, states), −inf where unreadable, and a mask of states past the window."""
     present = j >= 0
     dies = tl.load(deaths + row * N + j, mask=present, other=0)[None, :]
     born = tl.load(births + row * N + j, mask=present, other=0)[None, :]
@@ -115,7 +114,7 @@ def _read(
         HAS_FAR,
     )
     top = tl.maximum(m, tl.max(e, axis=1))
-    shift = tl.where(top == float("-inf"), 0.0, top)  # nothing was readable so far
+    shift = tl.where(top == float("-inf"), 0.0, top)  # no readable state so far
     p = tl.exp(e - shift[:, None])
     before = tl.exp(m - shift)
     v = state_rows(value, row * N + j, j >= 0, D, BD)

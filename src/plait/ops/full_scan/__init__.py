@@ -14,4 +14,4 @@ from plait.ops.scan.operator import FusedScan
 __all__ = ["FullScan", "full_scan"]
 
 # zeroing empty slots would take longer than a step of the compiled scan (B = 64, κ₀ = 250)
-full_scan = FusedScan(FullScan, reference.full_scan, looks_at_no_empty_slot=["cpu"])
+full_scan = FusedScan(FullScan, reference.full_scan, ignores_empty_slots=["cpu"])

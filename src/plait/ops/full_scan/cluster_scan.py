@@ -49,14 +49,14 @@ def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size:
     >>> missing("cpu", torch.float32, "lstm", None, 128)
     'it needs a CUDA device, got cpu tensors'
     """
-    place = torch.device(device)
-    if place.type != "cuda":
+    target = torch.device(device)
+    if target.type != "cuda":
         return f"it needs a CUDA device, got {device} tensors"
     if dtype not in (torch.float32, torch.bfloat16):
         return f"it computes in float32 or bfloat16, got {dtype}"
     if size > LARGEST_SIZE:
         return f"it walks with up to {LARGEST_SIZE} features, got {size}"
-    return cuda_program.missing(place.index)
+    return cuda_program.missing(target.index)
 
 
 def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Scanned:
@@ -124,7 +124,7 @@ def forward_tensors(
         "output": out.output,
         "hidden_out": out.hidden,
         "cell_state_out": out.cell_state,
-        "asked": out.asked,
+        "prev_states": out.prev_states,
         "cells": out.cells,
         "gates": out.gates,
         "slots": out.slots,
@@ -144,7 +144,7 @@ def backward_tensors(
     slots = inputs.slots.masked_fill((inputs.born < 0).unsqueeze(2), 0)
     states = torch.cat([slots, scanned.output.transpose(0, 1)], dim=1).float()
     keys = states @ (_SCALE * inputs.key.float().t())
-    queries = scanned.asked.float() @ (_SCALE * inputs.query.float().t())
+    queries = scanned.prev_states.float() @ (_SCALE * inputs.query.float().t())
     logs = torch.maximum(keys.abs().amax(dim=(1, 2)), queries.abs().amax(dim=(0, 2))) > _FARTHEST
     powers = torch.where(logs[:, None, None], keys, keys.exp2())
     width = states.shape[1]
@@ -166,7 +166,7 @@ def backward_tensors(
         "logs": logs,
         "contexts": _rows(scanned.contexts),
         "normalisers": scanned.normalisers,
-        **{name: getattr(scanned, name) for name in ("output", "asked", "cells", "gates")},
+        **{name: getattr(scanned, name) for name in ("output", "prev_states", "cells", "gates")},
         "d_output": None if arriving.output is None else arriving.output.contiguous(),
         "d_hidden": None if arriving.hidden is None else arriving.hidden.contiguous(),
         "d_cell_state": None if arriving.cell_state is None else arriving.cell_state.contiguous(),

@@ -29,7 +29,7 @@ FORWARD, FORWARD_TEXT = parameter_struct(
     _READ
     | _all("const float*", "candidate_bias modrelu_bias")
     | _all("void*", "projected hidden cell_state nudge")
-    | _all("void*", "output hidden_out cell_state_out slots asked cells gates")
+    | _all("void*", "output hidden_out cell_state_out slots prev_states cells gates")
     | _all("float*", "past energies contexts normalisers")
     | _SIZES,
 )
@@ -37,7 +37,7 @@ BACKWARD, BACKWARD_TEXT = parameter_struct(
     "BackwardArguments",
     _READ
     | _all("const float*", "transposed_key past queries contexts normalisers")
-    | _all("const void*", "output asked cells gates d_output d_hidden d_cell_state")
+    | _all("const void*", "output prev_states cells gates d_output d_hidden d_cell_state")
     | {"first": "const long long*", "logs": "const bool*"}
     | _all("float*", "d_projected d_queries d_keys d_states d_energy d_hidden_out d_cell_state_out")
     | _all("float*", "gathered shares")

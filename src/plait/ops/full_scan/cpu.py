@@ -37,7 +37,7 @@ def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: FullSca
     wide_inputs = Inputs._make(ready(tensor, wide) for tensor in inputs)
     kept = Scanned._make(ready(tensor, wide) for tensor in scanned)
     arrived = Arriving._make(ready(gradient, wide) for gradient in arriving)
-    kept = kept._replace(queries=kept.asked @ wide_inputs.query.t())
+    kept = kept._replace(queries=kept.prev_states @ wide_inputs.query.t())
     walked = allocate_walk(inputs, scanned, scan, nudged)
     initial = walked.hidden.new_empty(2, 1, len(places), size)
     # one partial sum for v_a per block, padded to whole vectors

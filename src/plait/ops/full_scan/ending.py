@@ -1,4 +1,4 @@
-"""Results that resets alone determine: the state after the last step, and all of a trace but its weights."""
+"""Results determined by resets alone: the state after the last step, and a trace except its weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["finish", "normalise"]
 
 
 def finish(out: Scanned, inputs: Inputs, readable: Readable) -> Tensor:
-    """Fill in `born`, `relevance`, `age` and their traces; return what the last step cannot read, (B, W)."""
+    """Fill in `born`, `relevance`, `age` and their traces; return a mask (B, W) of unreadable slots."""
     steps, width = len(out.output), out.born.shape[1]
     ages = ages_before(inputs.age, inputs.reset, steps)
     born = torch.cat([inputs.born, ages.t()], dim=1)

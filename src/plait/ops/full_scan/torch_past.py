@@ -93,7 +93,7 @@ class Past:
         self.energies = self.states.new_empty(width, rows)
 
     def clear(self, t: int, rows: Tensor) -> None:
-        """Forget everything before step t in `rows` (B,): selected, so that a NaN there is gone."""
+        """Clear everything before step t in `rows` (B,), by selection, so that a NaN there is gone."""
         self.states[: self.readable.initial + t].masked_fill_(rows.view(1, -1, 1), 0)
 
     def append_and_read(self, t: int, h: Tensor, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -131,7 +131,7 @@ class PastInReverse:
         self.states = torch.cat([inputs.slots.transpose(0, 1), scanned.output]).to(wide)
         width = len(self.states)
         self.doubled_keys = self.states @ (2 * inputs.key.to(wide).t())
-        self.queries = (scanned.asked.to(wide) @ inputs.query.to(wide).t()).unbind()
+        self.queries = (scanned.prev_states.to(wide) @ inputs.query.to(wide).t()).unbind()
         self.contexts, self.normalisers = scanned.contexts.unbind(), scanned.normalisers.unbind()
         self.twice_energy = 2 * inputs.energy.to(wide)
         self.four_energies = 2 * self.twice_energy

@@ -48,9 +48,9 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
             assert inputs.reset is not None
             hidden, cell_state = zeroed(inputs.reset[t], hidden, cell_state)
             past.clear(t, inputs.reset[t])
-        asked, before = hidden, cell_state
-        recurred, query = (asked @ from_hidden).split((scan.gates * size, size), dim=1)
-        h, cell_state, gates = cell_forward(scan, z, recurred, asked, cell_state, *biases)
+        prev_state, before = hidden, cell_state
+        recurred, query = (prev_state @ from_hidden).split((scan.gates * size, size), dim=1)
+        h, cell_state, gates = cell_forward(scan, z, recurred, prev_state, cell_state, *biases)
         h = rounded(h if nudge is None else h + nudge[t])
         cell_state = None if cell_state is None else rounded(cell_state)
         context, weights, normaliser = past.append_and_read(t, h, query)
@@ -59,7 +59,7 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
         if need_trace:
             out.weights[t] = pad(weights, (0, out.weights.shape[2] - weights.shape[1]))
         if save:
-            out.asked[t] = asked
+            out.prev_states[t] = prev_state
             out.contexts[t] = context
             out.normalisers[t] = normaliser
             if out.gates.shape[2]:
@@ -85,8 +85,8 @@ def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: FullSca
     d_projected = scanned.contexts.new_empty(steps, rows, scan.gates * size)
     d_queries = torch.empty_like(scanned.contexts)
     activated = scanned.activated.to(wide).unbind()
-    asked = scanned.asked.to(wide).unbind()
-    cells = scanned.cells.to(wide).unbind() if scan.cell == "lstm" else asked
+    prev_states = scanned.prev_states.to(wide).unbind()
+    cells = scanned.cells.to(wide).unbind() if scan.cell == "lstm" else prev_states
     for t in reversed(range(steps)):
         d_context = d_hidden * scan.mix
         past.read_backward(t, d_context, d_queries[t])
@@ -95,7 +95,7 @@ def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: FullSca
         d_state.add_(d_context).addmm_(d_key, key)
         if arriving.output is not None:
             d_state.add_(arriving.output[t])
-        cell = cell_backward(scan, d_state, activated[t], asked[t], cells[t], d_cell_state)
+        cell = cell_backward(scan, d_state, activated[t], prev_states[t], cells[t], d_cell_state)
         d_projected[t] = cell.projected
         d_hidden = torch.cat([cell.recurred, d_queries[t]], dim=1) @ from_hidden
         d_hidden = d_hidden if cell.hidden is None else d_hidden + cell.hidden

@@ -71,7 +71,7 @@ def _mask(readable, j, W: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr):
 
 @triton.jit
 def _once(vector, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr):
-    """Return a vector over columns so that it counts once in a sum over lane groups: (WARPS, L, JJ)."""
+    """Place a vector over columns in one lane group, so that a sum counts it once: (WARPS, L, JJ)."""
     return tl.where(
         (tl.arange(0, L) == 0)[None, :, None], tl.broadcast_to(vector[:, None, :], [W, L, JJ]), 0.0
     )
@@ -111,7 +111,7 @@ def forward_kernel(
     hidden_out,
     cell_state_out,
     weights,
-    asked,
+    prev_states,
     cells,
     gates,
     contexts,
@@ -181,7 +181,7 @@ def forward_kernel(
         tile_keys = _tile(keys, start + x, readable, j, W, JJ, H)
         tile_states = _tile(states, start + x, readable, j, W, JJ, H)
         if SAVE:
-            _put(asked, row * H, s.to(kind), nil, W, L, JJ, H)
+            _put(prev_states, row * H, s.to(kind), nil, W, L, JJ, H)
             if CELL == "lstm":
                 _put(cells, row * H, c.to(kind), nil, W, L, JJ, H)
         q = _scaled(tl.sum(_product(query, H, _spread(s, R, L), nil, R, W, L, JJ, H), axis=1))
@@ -269,7 +269,7 @@ def backward_kernel(
     keys,
     queries,
     output,
-    asked,
+    prev_states,
     cells,
     gates,
     contexts,
@@ -346,7 +346,7 @@ def backward_kernel(
         tile_states = _tile(states, start + x, readable, j, W, JJ, H)
         q = _fetch(queries, row * H, nil, W, L, JJ, H)
         g0, g1, g2, g3, before = fetch_gates(
-            gates, output, asked, cells, row, nil, CELL, HAS_NUDGE, W, L, JJ, H
+            gates, output, prev_states, cells, row, nil, CELL, HAS_NUDGE, W, L, JJ, H
         )
         gathered = _partial(d_past, here * H, True, nil, W, L, JJ, H)
         if HAS_D_OUTPUT:

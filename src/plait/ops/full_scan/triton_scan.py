@@ -115,7 +115,7 @@ def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: FullSca
             "first": readable.first,
             "states": states.contiguous(),
             "keys": (states @ (_SCALE * inputs.key.to(wide).t())).contiguous(),
-            "queries": (scanned.asked.to(wide) @ (_SCALE * inputs.query.to(wide).t())).contiguous(),
+            "queries": (scanned.prev_states.to(wide) @ (_SCALE * inputs.query.to(wide).t())).contiguous(),
             "d_slopes": slopes,
             "d_past": d_past,
         }

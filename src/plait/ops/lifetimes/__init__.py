@@ -1,4 +1,4 @@
-"""When each state of a bounded memory can be read: from its birth until it is dropped.
+"""Lifetimes of the states in a bounded memory: each is readable from its birth until it is dropped.
 
 `naive.py` is the definition, README.md the derivation of its fast twins.
 """
@@ -45,8 +45,8 @@ def lifetimes(
     start of this call. No gradient passes; `plait.ops.bounded_attention` reads by these deaths.
 
     Args:
-        keys: (B, H, T), compared in float32. ±inf are ordinary; NaN counts as −inf, which comes last but
-            still fills capacity that nothing better takes.
+        keys: (B, H, T), compared in float32. ±inf are valid; NaN counts as −inf, which ranks last but still
+            takes a free slot.
         window: latest states kept, at least 1.
         capacity: older states kept, at least 0.
         sinks: first states kept, at least 0.
@@ -101,7 +101,7 @@ def lifetimes(
 def _choose(backend: str, device: str, capacity: int) -> str:
     check_choice(backend, _NAMES, "backend")
     if backend == "auto":
-        # the compiler of torch sees through tensor functions, not through a call into C++
+        # torch.compile can trace tensor functions, but not a call into C++
         if torch.compiler.is_compiling():
             return "torch"
         if device == "cuda":
@@ -161,10 +161,10 @@ def _flags(
 
 
 def _survivors(deaths: Tensor, slots: int) -> Tensor:
-    """Return the indices (B, H, slots) of what is still readable, in order, the last in the last slot."""
+    """Return the indices (B, H, slots) of the states still readable, in order, aligned to the last slot."""
     survives = deaths == SURVIVES
     position = slots - survives.flip(2).cumsum(2).flip(2)
-    position = position.masked_fill(~survives, slots)  # the others share one column that is cut off
+    position = position.masked_fill(~survives, slots)  # all others go to an extra column that is cut off
     sources = deaths.new_full((*deaths.shape[:2], slots + 1), -1, dtype=torch.int64)
     index = torch.arange(deaths.shape[2], device=deaths.device).expand_as(position)
     return sources.scatter(2, position, index)[..., :slots]

@@ -27,8 +27,8 @@ class Lifetimes(NamedTuple):
     """Result of `lifetimes`.
 
     `deaths` (B, H, C + T) int32: of the C carried slots (none without a state), then of the T new states.
-    `state`: what the next chunk needs. `sources` (B, H, slots) int64: index of the state's slots among the
-    C + T, −1 where a slot is empty; `gather_kept` applies it to whatever is cached beside the keys.
+    `state`: the state for the next chunk. `sources` (B, H, slots) int64: index of the state's slots among the
+    C + T, −1 where a slot is empty; `gather_kept` applies it to other cached tensors.
     """
 
     deaths: Tensor

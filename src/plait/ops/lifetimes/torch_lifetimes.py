@@ -1,8 +1,8 @@
 """Lifetimes in plain torch for all steps at once: any device, O(T log T) work, memory linear in T.
 
-A state dies when the capacity-th state that beats it has left the window, or at the row's next reset. Sort
-the states, best first: those that beat a state are the prefix before it. So what is needed for every prefix
-is its capacity-th smallest step of leaving, which a wavelet matrix gives in log T passes (README.md).
+A state dies when the capacity-th state that outranks it leaves the window, or at the row's next reset. Sort
+the states, best first: the states that outrank one are the prefix before it. So every prefix needs its
+capacity-th smallest step of leaving the window, which a wavelet matrix gives in log T passes (README.md).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from plait.ops.lifetimes.state import SURVIVES, LifetimeState
 
 __all__ = ["Displaced", "lifetimes", "smallest_of_prefixes"]
 
-# keys, segments between resets, which states compete, when each arrives: all (B, H, N); and the capacity
+# keys, segments between resets, mask of competing states, steps of leaving the window: (B, H, N); capacity
 Displaced = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
 
 
@@ -33,7 +33,7 @@ def lifetimes(
 ) -> Tensor:
     """Return the deaths (B, H, C + T); the definition is `naive.lifetimes`.
 
-    `displaced` computes when `capacity` better states have left the window; left out, `_displaced` does.
+    `displaced` computes when `capacity` better states have left the window; by default `_displaced`.
     """
     rows, heads, steps = keys.shape
     times = torch.arange(steps, device=keys.device)
@@ -44,7 +44,7 @@ def lifetimes(
     segment = starts.cumsum(dim=2)
     next_reset = _next_reset(reset, state.births.shape[2]).unsqueeze(1)
 
-    number = occupied.cumsum(dim=2)  # of a state among the occupied, from 1
+    number = occupied.cumsum(dim=2)  # rank of a state among the occupied slots, from 1
     before_segment = ((number - occupied.long()) * starts).cummax(dim=2).values
     competes = occupied & (number - before_segment > sinks)
     left = births + window
@@ -59,7 +59,7 @@ def lifetimes(
 
 
 def _displaced(keys: Tensor, segment: Tensor, competes: Tensor, left: Tensor, capacity: int) -> Tensor:
-    """Return (B, H, N): when the capacity-th state that beats a state arrives, `SURVIVES` if none does."""
+    """Return (B, H, N): the step at which the capacity-th better state leaves the window, or `SURVIVES`."""
     order = _order(keys, torch.where(competes, -segment, 1))
     beaten = smallest_of_prefixes(order.flatten(0, 1), capacity).view_as(order)
     # an index beyond the last stands for a prefix of fewer than `capacity` states
@@ -70,9 +70,9 @@ def _displaced(keys: Tensor, segment: Tensor, competes: Tensor, left: Tensor, ca
 def smallest_of_prefixes(values: Tensor, k: int) -> Tensor:
     """Return (R, N): the k-th smallest of each row's first r values at r, or N where r < k.
 
-    A row of `values` (R, N) is a permutation of 0 … N − 1. Every pass looks at one bit of the values, from
-    the highest: a prefix has its k-th smallest among the zeros if there are k of them. Then all values are
-    parted stably by that bit, zeros first, and what was a prefix is the range from `first` to `last`.
+    A row of `values` (R, N) is a permutation of 0 … N − 1. Every pass reads one bit of the values, from the
+    highest: the k-th smallest of a prefix is among the zeros if there are k of them. Then all values are
+    partitioned stably by that bit, zeros first, and each prefix becomes the range from `first` to `last`.
 
     >>> smallest_of_prefixes(torch.tensor([[2, 0, 3, 1]]), 2)
     tensor([[4, 4, 2, 2]])

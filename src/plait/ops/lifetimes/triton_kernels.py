@@ -1,8 +1,8 @@
 """The walk of lifetimes: a program for every row and head, block by block of its states.
 
-The program stores the states that are kept, with the number of kept states that beat each. A block of new
-states is compared with them and with itself all at once: a state dies at the first arrival with which
-`capacity` states beat it.
+The program stores the kept states, each with the number of kept states that outrank it. A block of new states
+is compared with them and with itself at once: a state dies at the first arrival after which `capacity` states
+outrank it.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def walk_kernel(
         segment_n = tl.load(segments + row * N + j_n, mask=inside, other=-1)
         enters = inside & (tl.load(competing + row * N + j_n, mask=inside, other=0) != 0)
 
-        # What is kept was born before: where keys tie, it stays.
+        # Kept states were born earlier, so they win ties.
         meets = has[:, None] & (enters & (segment_n == current))[None, :]
         loses = (meets & (key_n[None, :] > key_s[:, None])).to(tl.int32)
         counts = beaten_s[:, None] + tl.cumsum(loses, axis=1)
-        dies_s = tl.sum((counts < capacity).to(tl.int32), axis=1)  # the number in the block, BLOCK for none
+        dies_s = tl.sum((counts < capacity).to(tl.int32), axis=1)  # index within the block, BLOCK for none
         displaced = has & (dies_s < BLOCK)
         arrival = tl.load(left + row * N + first + dies_s, mask=displaced, other=0)
         tl.store(arrivals + row * N + j_s, arrival, mask=displaced)

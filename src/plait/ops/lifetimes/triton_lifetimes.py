@@ -1,6 +1,6 @@
 """Lifetimes on a GPU: a program for every row and head walks its states block by block.
 
-Everything around that walk, of `triton_kernels.py`, is that of `torch_lifetimes`.
+Everything except that walk (`triton_kernels.py`) is shared with `torch_lifetimes`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def lifetimes(
 
 
 def _displaced(keys: Tensor, segment: Tensor, competes: Tensor, left: Tensor, capacity: int) -> Tensor:
-    """Return (B, H, N): when the capacity-th state that beats a state arrives, `SURVIVES` if none does."""
+    """Return (B, H, N): the step at which the capacity-th better state leaves the window, or `SURVIVES`."""
     rows, heads, count = keys.shape
     arrivals = torch.full_like(left, SURVIVES, dtype=torch.int32)
     if not keys.numel():

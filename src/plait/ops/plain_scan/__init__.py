@@ -1,4 +1,4 @@
-"""A recurrent cell without a memory, scanned over time, for cells that torch has no fused layer for.
+"""A recurrent cell without a memory, scanned over time, for cells without a fused layer in torch.
 
 h_t = cell(z_t, h_{t−1}) with z_t = U x_t + b; a trace is that of an empty memory. `reference.py` is the
 definition; read `naive.py` first.

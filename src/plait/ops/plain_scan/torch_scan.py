@@ -19,7 +19,7 @@ from plait.ops.scan.torch_cells import (
     rounded_to,
     zeroed,
 )
-from plait.ops.scan.weight_gradients import asked_without_memory, collect_gradients
+from plait.ops.scan.weight_gradients import collect_gradients, prev_states_without_memory
 
 __all__ = ["backward", "forward", "missing", "walk_back"]
 
@@ -53,7 +53,7 @@ def forward(inputs: Inputs, scan: PlainScan, need_trace: bool, save: bool) -> Sc
 
 def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: PlainScan, nudged: bool) -> Inputs:
     """Walk back through time, then one product for all steps."""
-    scanned = scanned._replace(asked=asked_without_memory(inputs, scanned))
+    scanned = scanned._replace(prev_states=prev_states_without_memory(inputs, scanned))
     return collect_gradients(walk_back(arriving, inputs, scanned, scan), inputs, scanned, scan, nudged)
 
 
@@ -61,7 +61,7 @@ def walk_back(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: PlainS
     """Walk the recurrence of the backward pass; docs/notes/kernels.md derives every line."""
     steps, rows, size = scanned.output.shape
     wide = accumulation_dtype(scanned.output.dtype)
-    recurrent, before = inputs.recurrent.to(wide), scanned.asked.to(wide)
+    recurrent, before = inputs.recurrent.to(wide), scanned.prev_states.to(wide)
     d_hidden = or_zeros(arriving.hidden, before[0])
     d_cell_state = or_zeros(arriving.cell_state, before[0]) if scan.cell == "lstm" else None
     d_output = None if arriving.output is None else arriving.output.to(wide).unbind()

@@ -25,7 +25,7 @@ from plait.ops.scan.triton_launch import (
     tiling,
     try_out,
 )
-from plait.ops.scan.weight_gradients import asked_without_memory, collect_gradients
+from plait.ops.scan.weight_gradients import collect_gradients, prev_states_without_memory
 
 __all__ = ["backward", "forward", "missing", "prepare_backward"]
 
@@ -73,7 +73,7 @@ def prepare_backward(inputs: Inputs, scan: PlainScan) -> None:
 
 def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: PlainScan, nudged: bool) -> Inputs:
     """Walk every row back; docs/notes/kernels.md has the derivation."""
-    scanned = scanned._replace(asked=asked_without_memory(inputs, scanned))
+    scanned = scanned._replace(prev_states=prev_states_without_memory(inputs, scanned))
     if scanned.output.shape[1] and scanned.output.shape[2] > LARGEST_PERSISTENT:
         first, second = len(arriving), len(arriving) + len(inputs)
 
@@ -94,7 +94,7 @@ def _walk_back(
     walked = allocate_walk(inputs, scanned, scan, nudged)
     if rows:
         tensors = named(contiguous(inputs), scanned, contiguous(arriving), walked)
-        tensors |= {"activated": scanned.activated, "before": scanned.asked}
+        tensors |= {"activated": scanned.activated, "before": scanned.prev_states}
         settings = arguments(
             backward_kernel, tensors, T=steps, B=rows, nil=0, SAVE_STATES=nudged, **_shape(scan, size)
         )

@@ -76,7 +76,7 @@ def _read(inputs: Inputs, wanted: list[_Expected]) -> list[Any]:
             continue
         if tensor.shape != expected.shape:
             raise ShapeError(
-                f"{_SPECS[name].door}{name}: expected {expected.shape}, got {tuple(tensor.shape)}"
+                f"{_SPECS[name].error_prefix}{name}: expected {expected.shape}, got {tuple(tensor.shape)}"
             )
         if not expected.is_read:
             read.append(None)
@@ -91,8 +91,8 @@ def _expected(
 ) -> list[_Expected]:
     sizes, expected = sizes_of(scan, steps, rows, size, slots), []
     for spec in _SPECS.values():
-        is_cast = spec.of in scan.traits and spec.kind not in ("int64", "bool")
-        is_read = spec.only in ("", scan.cell, scan.nonlinearity)
+        is_cast = spec.scans in scan.traits and spec.kind not in ("int64", "bool")
+        is_read = spec.cell in ("", scan.cell, scan.nonlinearity)
         wanted = type_of(spec, dtype) if is_cast else None
         expected.append(_Expected(shape_of(spec, sizes), is_read, wanted, is_cast and spec.kind != "layer"))
     return expected

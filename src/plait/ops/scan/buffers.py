@@ -66,14 +66,19 @@ def contiguous(record: Record) -> Record:
 
 
 def allocate(
-    inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str = "torch", lean: bool = False
+    inputs: Inputs,
+    scan: CellScan,
+    need_trace: bool,
+    save: bool,
+    backend: str = "torch",
+    required_only: bool = False,
 ) -> Scanned:
     """Return uninitialised tensors for everything in `Scanned` that this backend computes.
 
-    With `lean` the rest is None, which takes no time (`whole` supplies the tensors that an operator needs).
+    With `required_only` the rest is None, which costs nothing (`whole` adds the tensors an operator needs).
     """
     plan = _plan_of(Scanned, inputs.projected, scan, *_sizes_forward(inputs, scan, need_trace, save), backend)
-    return Scanned(**_room(inputs.projected, plan, lean))
+    return Scanned(**_allocate(inputs.projected, plan, required_only))
 
 
 def whole(
@@ -89,7 +94,7 @@ def whole(
 def _sizes_forward(
     inputs: Inputs, scan: CellScan, need_trace: bool, save: bool
 ) -> tuple[tuple[int, ...], tuple[str | None, ...]]:
-    """Return the sizes of a forward pass for `sizes_of`, and the words of `Spec.when` that hold."""
+    """Return the sizes of a forward pass for `sizes_of`, and the words of `Spec.requested_by` that hold."""
     steps, rows, _ = inputs.projected.shape
     size = inputs.recurrent.shape[1]
     features = 4 * size if scan.cell != "elman" else 0 if inputs.nudge is None else size
@@ -104,19 +109,19 @@ def allocate_walk(
     scanned: Scanned,
     scan: CellScan,
     nudged: bool,
-    lean: bool = False,
+    required_only: bool = False,
     without: tuple[str, ...] = (),
 ) -> ReverseWalk:
     """Return uninitialised tensors for everything in `ReverseWalk`.
 
-    With `lean`, tensors that are not required are None, as are those in `without`, which the backend
+    With `required_only`, tensors that are not required are None, as are those in `without`, which the backend
     allocates itself.
     """
     state = "memory" not in scan.traits or not inputs.is_new
     learned = inputs.worth is not None
     words = "nudged" if nudged else None, "learned" if learned else None, "state" if state else None
     plan = _plan_of(ReverseWalk, scanned.output, scan, _sizes_back(inputs, scanned, scan), words)
-    return ReverseWalk(**_room(scanned.output, plan, lean, without))
+    return ReverseWalk(**_allocate(scanned.output, plan, required_only, without))
 
 
 def allocate_gradients(inputs: Inputs, scanned: Scanned, scan: CellScan, nudged: bool) -> Inputs:
@@ -132,7 +137,7 @@ def is_present(name: str, spec: Spec, inputs: Inputs, scan: CellScan, nudged: bo
     """Return whether a backward pass, which sees saved tensors alone, must return this input's gradient."""
     if name == "nudge":
         return nudged
-    return not spec.optional or (getattr(inputs, name) is not None if spec.saved else spec.only == scan.cell)
+    return not spec.optional or (getattr(inputs, name) is not None if spec.saved else spec.cell == scan.cell)
 
 
 def _sizes_back(inputs: Inputs, scanned: Scanned, scan: CellScan) -> tuple[int, ...]:
@@ -144,11 +149,13 @@ def _sizes_back(inputs: Inputs, scanned: Scanned, scan: CellScan) -> tuple[int, 
 _Plan = list[tuple[str, tuple[int, ...] | None, torch.dtype, bool]]
 
 
-def _room(like: Tensor, plan: _Plan, lean: bool, without: tuple[str, ...] = ()) -> dict[str, Any]:
+def _allocate(
+    like: Tensor, plan: _Plan, required_only: bool, without: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """Return uninitialised tensors like `like`."""
     return {
         name: like.new_empty(shape, dtype=dtype)
-        if shape is not None and (wanted or not lean) and name not in without
+        if shape is not None and (wanted or not required_only) and name not in without
         else None
         for name, shape, dtype, wanted in plan
     }
@@ -181,8 +188,8 @@ def _plan(
     scanned, lengths = [], sizes_of(scan, *sizes)
     for name, spec in specs(record, scan.traits).items():
         shape = shape_of(spec, lengths)
-        foreign = spec.only not in ("", scan.cell) or (spec.by and backend not in spec.by)
-        is_wanted = not foreign and all(word in words for word in spec.when.split())
+        foreign = spec.cell not in ("", scan.cell) or (spec.backends and backend not in spec.backends)
+        is_wanted = not foreign and all(word in words for word in spec.requested_by.split())
         if not is_wanted:
             shape = (0, *shape[1:]) if spec.shape[0] in "TS" else (0,)
         absent = spec.optional and shape == (0,)

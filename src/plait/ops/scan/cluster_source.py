@@ -89,8 +89,8 @@ def arguments(
 @cache
 def headers(room: str, folder: str = "cluster") -> tuple[tuple[str, str], ...]:
     """Return the files of a scan's kernels, and those shared by all, by the names of their #include."""
-    places = (_OPS / "scan" / "cluster", _OPS / room / folder)
-    files = (path for place in places for path in sorted(place.glob("*.h")))
+    folders = (_OPS / "scan" / "cluster", _OPS / room / folder)
+    files = (path for folder in folders for path in sorted(folder.glob("*.h")))
     return tuple((path.name, path.read_text(encoding="utf-8")) for path in files)
 
 

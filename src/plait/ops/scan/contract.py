@@ -54,38 +54,40 @@ class Spec:
     Args:
         shape: sizes, a space between them.
         kind: "layer" (the type of `projected`), "wide", or a torch type by its name.
-        of: the scans that have it, one of a scan's `traits`.
+        scans: the scans that have it, one of a scan's `traits`.
         saved: the scans whose backward pass reads it.
         has_gradient: an input that the scan is differentiated with respect to.
-        when: what requires an output, each word of it: "save", "trace", "read" (a trace, or a bounded
+        requested_by: what requires an output, each word of it: "save", "trace", "read" (a trace, or a bounded
             memory's backward); of a walk back "nudged", "learned", "state" (an initial state). Where it is
             not required it has no steps.
-        by: the backends that compute it, where not all do; it is never required of the others.
-        only: the cell or the nonlinearity that has it.
-        door: the prefix of an input's name in errors, as callers write it.
+        backends: the backends that compute it, where not all do; it is never required of the others.
+        cell: the cell or the nonlinearity that has it.
+        error_prefix: the prefix of an input's name in errors, as callers write it.
         later: added after programs had been exported whose operator lacks it.
         optional: set by `specs`: None is allowed.
     """
 
     shape: str
     kind: str = "layer"
-    of: str = "every"
+    scans: str = "all"
     saved: str = ""
     has_gradient: bool = False
-    when: str = ""
-    by: tuple[str, ...] = ()
-    only: str = ""
-    door: str = ""
+    requested_by: str = ""
+    backends: tuple[str, ...] = ()
+    cell: str = ""
+    error_prefix: str = ""
     later: bool = False
     optional: bool = False
 
 
-def _weight(shape: str, of: str = "every", only: str = "", later: bool = False) -> Spec:
-    return Spec(shape, of=of, saved="every", has_gradient=True, only=only, door="weights.", later=later)
+def _weight(shape: str, scans: str = "all", cell: str = "", later: bool = False) -> Spec:
+    return Spec(
+        shape, scans=scans, saved="all", has_gradient=True, cell=cell, error_prefix="weights.", later=later
+    )
 
 
 def _slot(shape: str, kind: str = "layer", saved: str = "", has_gradient: bool = False) -> Spec:
-    return Spec(shape, kind, "memory", saved, has_gradient, door="state.memory.")
+    return Spec(shape, kind, "memory", saved, has_gradient, error_prefix="state.memory.")
 
 
 class Inputs(NamedTuple):
@@ -93,7 +95,7 @@ class Inputs(NamedTuple):
 
     z = U x_t + b of all steps; the weights as in `ScanWeights`; s_0, c_0 and the memory as in `LayerState`
     and `MemoryState`; `reset`, `nudge` as in `plait.ops.walk.walk`. Nothing need be contiguous. At the start
-    of a sequence the `lean` backends of `FusedScan` get no state.
+    of a sequence the `stateless_start` backends of `FusedScan` get no state.
 
     Where there is `worth` (g), relevance is learned: it is gᵀh of a state, plus the `noise` of its step; with
     `usage` (a number) g is also trained by usage (`usage.py`). With `grad_limit` (a number) no element of
@@ -106,21 +108,25 @@ class Inputs(NamedTuple):
     query: Annotated[Tensor, _weight("H H", "memory")] = ABSENT
     key: Annotated[Tensor, _weight("H H", "memory")] = ABSENT
     energy: Annotated[Tensor, _weight("H", "memory")] = ABSENT
-    candidate_bias: Annotated[Tensor | None, _weight("H", only="gru")] = None
-    modrelu_bias: Annotated[Tensor | None, _weight("H", only="modrelu")] = None
+    candidate_bias: Annotated[Tensor | None, _weight("H", cell="gru")] = None
+    modrelu_bias: Annotated[Tensor | None, _weight("H", cell="modrelu")] = None
     worth: Annotated[Tensor | None, _weight("H", "bounded", later=True)] = None
-    hidden: Annotated[Tensor, Spec("B H", saved="plain", has_gradient=True, door="state.")] = ABSENT
-    cell_state: Annotated[Tensor | None, Spec("B H", has_gradient=True, only="lstm", door="state.")] = None
+    hidden: Annotated[Tensor, Spec("B H", saved="plain", has_gradient=True, error_prefix="state.")] = ABSENT
+    cell_state: Annotated[
+        Tensor | None, Spec("B H", has_gradient=True, cell="lstm", error_prefix="state.")
+    ] = None
     slots: Annotated[Tensor, _slot("B K H", saved="memory", has_gradient=True)] = ABSENT
     relevance: Annotated[Tensor, _slot("B K", "wide")] = ABSENT
     born: Annotated[Tensor, _slot("B K", "int64", saved="full")] = ABSENT
     age: Annotated[Tensor, _slot("B", "int64")] = ABSENT
-    reset: Annotated[Tensor | None, Spec("T B", "bool", saved="every")] = None
+    reset: Annotated[Tensor | None, Spec("T B", "bool", saved="all")] = None
     nudge: Annotated[Tensor | None, Spec("T B H", has_gradient=True)] = None
-    noise: Annotated[Tensor | None, Spec("T B", "wide", of="bounded", later=True)] = None
-    grad_limit: Annotated[Tensor | None, Spec("", "wide", of="bounded", saved="bounded", later=True)] = None
-    usage: Annotated[Tensor | None, Spec("", "wide", of="bounded", saved="bounded", later=True)] = None
-    bias: Annotated[Tensor | None, Spec("GH", of="projection", has_gradient=True)] = None
+    noise: Annotated[Tensor | None, Spec("T B", "wide", scans="bounded", later=True)] = None
+    grad_limit: Annotated[Tensor | None, Spec("", "wide", scans="bounded", saved="bounded", later=True)] = (
+        None
+    )
+    usage: Annotated[Tensor | None, Spec("", "wide", scans="bounded", saved="bounded", later=True)] = None
+    bias: Annotated[Tensor | None, Spec("GH", scans="projection", has_gradient=True)] = None
 
     @classmethod
     def of(
@@ -201,7 +207,7 @@ class Scanned(NamedTuple):
 
     h_t and the state after T steps; the trace; and for the backward pass:
 
-    - `asked`: s_{t−1} as step t used it, after a reset; `cells`: c_{t−1} likewise;
+    - `prev_states`: s_{t−1} as step t used it, after a reset; `cells`: c_{t−1} likewise;
     - `gates`: LSTM σ(i), σ(f), tanh(g), σ(o); GRU r, z, n and V_n s + b'_n; Elman φ(·) before the nudge, and
       only if there is one (without it φ(·) is the output);
     - of a bounded memory `queries` = W_a s_{t−1}, `keys` = U_a h_t, and `ids`: the state in each slot
@@ -211,29 +217,49 @@ class Scanned(NamedTuple):
     - of a full one `contexts`, c_t before it is rounded, and `normalisers`, log Σ exp of a step's energies.
     """
 
-    output: Annotated[Tensor, Spec("T B H", saved="every")]
+    output: Annotated[Tensor, Spec("T B H", saved="all")]
     hidden: Annotated[Tensor, Spec("B H")]
-    cell_state: Annotated[Tensor, Spec("B H", only="lstm")]
-    slots: Annotated[Tensor, Spec("B W H", of="memory")] = ABSENT
-    relevance: Annotated[Tensor, Spec("B W", "wide", of="memory")] = ABSENT
-    born: Annotated[Tensor, Spec("B W", "int64", of="memory")] = ABSENT
-    age: Annotated[Tensor, Spec("B", "int64", of="memory")] = ABSENT
-    weights: Annotated[Tensor, Spec("T B W", "wide", of="memory", saved="bounded", when="read")] = ABSENT
-    trace_born: Annotated[Tensor, Spec("T B W", "int64", of="memory", when="trace")] = ABSENT
-    trace_relevance: Annotated[Tensor, Spec("T B W", "wide", of="memory", when="trace")] = ABSENT
-    asked: Annotated[Tensor, Spec("T B H", of="memory", saved="memory", when="save")] = ABSENT
-    cells: Annotated[Tensor, Spec("T B H", saved="every", when="save", only="lstm")] = ABSENT
-    gates: Annotated[Tensor, Spec("T B F", saved="every", when="save")] = ABSENT
-    queries: Annotated[Tensor, Spec("T B H", "wide", of="bounded", saved="bounded", when="save")] = ABSENT
+    cell_state: Annotated[Tensor, Spec("B H", cell="lstm")]
+    slots: Annotated[Tensor, Spec("B W H", scans="memory")] = ABSENT
+    relevance: Annotated[Tensor, Spec("B W", "wide", scans="memory")] = ABSENT
+    born: Annotated[Tensor, Spec("B W", "int64", scans="memory")] = ABSENT
+    age: Annotated[Tensor, Spec("B", "int64", scans="memory")] = ABSENT
+    weights: Annotated[
+        Tensor, Spec("T B W", "wide", scans="memory", saved="bounded", requested_by="read")
+    ] = ABSENT
+    trace_born: Annotated[Tensor, Spec("T B W", "int64", scans="memory", requested_by="trace")] = ABSENT
+    trace_relevance: Annotated[Tensor, Spec("T B W", "wide", scans="memory", requested_by="trace")] = ABSENT
+    prev_states: Annotated[Tensor, Spec("T B H", scans="memory", saved="memory", requested_by="save")] = (
+        ABSENT
+    )
+    cells: Annotated[Tensor, Spec("T B H", saved="all", requested_by="save", cell="lstm")] = ABSENT
+    gates: Annotated[Tensor, Spec("T B F", saved="all", requested_by="save")] = ABSENT
+    queries: Annotated[
+        Tensor, Spec("T B H", "wide", scans="bounded", saved="bounded", requested_by="save")
+    ] = ABSENT
     keys: Annotated[
         Tensor,
-        Spec("T B H", "wide", of="bounded", saved="bounded", when="save", by=("cpu", "torch", "triton")),
+        Spec(
+            "T B H",
+            "wide",
+            scans="bounded",
+            saved="bounded",
+            requested_by="save",
+            backends=("cpu", "torch", "triton"),
+        ),
     ] = ABSENT
-    ids: Annotated[Tensor, Spec("T B W", "int32", of="bounded", saved="bounded", when="save")] = ABSENT
-    contexts: Annotated[Tensor, Spec("T B H", "wide", of="full", saved="full", when="save")] = ABSENT
-    normalisers: Annotated[Tensor, Spec("T B", "wide", of="full", saved="full", when="save")] = ABSENT
+    ids: Annotated[Tensor, Spec("T B W", "int32", scans="bounded", saved="bounded", requested_by="save")] = (
+        ABSENT
+    )
+    contexts: Annotated[Tensor, Spec("T B H", "wide", scans="full", saved="full", requested_by="save")] = (
+        ABSENT
+    )
+    normalisers: Annotated[Tensor, Spec("T B", "wide", scans="full", saved="full", requested_by="save")] = (
+        ABSENT
+    )
     products: Annotated[
-        Tensor, Spec("S B PH", "wide", of="bounded", saved="bounded", when="save", by=("cluster",))
+        Tensor,
+        Spec("S B PH", "wide", scans="bounded", saved="bounded", requested_by="save", backends=("cluster",)),
     ] = ABSENT
 
     @property
@@ -248,7 +274,7 @@ class Arriving(NamedTuple):
     output: Annotated[Tensor | None, Spec("T B H")] = None
     hidden: Annotated[Tensor | None, Spec("B H")] = None
     cell_state: Annotated[Tensor | None, Spec("B H")] = None
-    slots: Annotated[Tensor | None, Spec("B W H", of="memory")] = None
+    slots: Annotated[Tensor | None, Spec("B W H", scans="memory")] = None
 
 
 class ReverseWalk(NamedTuple):
@@ -260,17 +286,19 @@ class ReverseWalk(NamedTuple):
     """
 
     projected: Annotated[Tensor, Spec("T B GH", "wide")]
-    hidden: Annotated[Tensor, Spec("B H", "wide", when="state")]
-    cell_state: Annotated[Tensor | None, Spec("B H", "wide", when="state", only="lstm")]
-    states: Annotated[Tensor, Spec("T B H", "wide", when="nudged")]
-    queries: Annotated[Tensor, Spec("T B H", "wide", of="memory")] = ABSENT
-    keys: Annotated[Tensor, Spec("T B H", "wide", of="memory")] = ABSENT
-    initial_keys: Annotated[Tensor, Spec("B K H", "wide", of="memory", when="state")] = ABSENT
-    initial_states: Annotated[Tensor, Spec("B K H", "wide", of="memory", when="state")] = ABSENT
-    energy: Annotated[Tensor, Spec("B H", "wide", of="memory")] = ABSENT
-    scores: Annotated[Tensor, Spec("T B", "wide", of="bounded", when="learned")] = ABSENT
-    initial_scores: Annotated[Tensor, Spec("B K", "wide", of="bounded", when="learned state")] = ABSENT
-    energies: Annotated[Tensor, Spec("T B W", "wide", of="bounded", when="learned")] = ABSENT
+    hidden: Annotated[Tensor, Spec("B H", "wide", requested_by="state")]
+    cell_state: Annotated[Tensor | None, Spec("B H", "wide", requested_by="state", cell="lstm")]
+    states: Annotated[Tensor, Spec("T B H", "wide", requested_by="nudged")]
+    queries: Annotated[Tensor, Spec("T B H", "wide", scans="memory")] = ABSENT
+    keys: Annotated[Tensor, Spec("T B H", "wide", scans="memory")] = ABSENT
+    initial_keys: Annotated[Tensor, Spec("B K H", "wide", scans="memory", requested_by="state")] = ABSENT
+    initial_states: Annotated[Tensor, Spec("B K H", "wide", scans="memory", requested_by="state")] = ABSENT
+    energy: Annotated[Tensor, Spec("B H", "wide", scans="memory")] = ABSENT
+    scores: Annotated[Tensor, Spec("T B", "wide", scans="bounded", requested_by="learned")] = ABSENT
+    initial_scores: Annotated[Tensor, Spec("B K", "wide", scans="bounded", requested_by="learned state")] = (
+        ABSENT
+    )
+    energies: Annotated[Tensor, Spec("T B W", "wide", scans="bounded", requested_by="learned")] = ABSENT
 
 
 class ScanWeights(NamedTuple):
@@ -302,14 +330,14 @@ class PlainWeights(NamedTuple):
 def specs(record: Any, traits: frozenset[str] | None = None) -> dict[str, Spec]:
     """Return the tensors of `record` by name, those that a scan of these traits has.
 
-    >>> list(specs(Arriving, frozenset({"every"})))
+    >>> list(specs(Arriving, frozenset({"all"})))
     ['output', 'hidden', 'cell_state']
     """
     selected = {}
     for name, hint in get_type_hints(record, include_extras=True).items():
         spec: Spec = hint.__metadata__[0]
         optional = type(None) in getattr(hint.__origin__, "__args__", ())
-        if traits is None or spec.of in traits:
+        if traits is None or spec.scans in traits:
             selected[name] = Spec(**{**spec.__dict__, "optional": optional})
     return selected
 

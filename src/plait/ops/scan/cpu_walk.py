@@ -87,7 +87,7 @@ def walk_forward(inputs: Inputs, scan: CellScan, need_trace: bool, save: bool) -
     dtype = inputs.projected.dtype
     wide = accumulation_dtype(dtype)
     wide_inputs = Inputs._make([ready(tensor, wide) for tensor in inputs])
-    out = allocate(wide_inputs, scan, need_trace, save, lean=True)
+    out = allocate(wide_inputs, scan, need_trace, save, required_only=True)
     sizes = _sizes_of(scan, wide_inputs, out, dtype)
     _call("forward", scan, sizes, [*wide_inputs, *out], wide)
     if dtype == wide:

@@ -41,24 +41,24 @@ def replayed(function: Callable[..., Tensors], tensors: Tensors, name: tuple[Any
         while len(_graphs) > GRAPHS_KEPT:
             _graphs.popitem(last=False)
     _graphs.move_to_end(at)
-    graph, places, results = _graphs[at]
-    for place, tensor in zip(places, tensors, strict=True):
-        if place is not None and tensor is not None:
-            place.copy_(tensor)
+    graph, buffers, results = _graphs[at]
+    for buffer, tensor in zip(buffers, tensors, strict=True):
+        if buffer is not None and tensor is not None:
+            buffer.copy_(tensor)
     graph.replay()
     return tuple(None if result is None else result.clone() for result in results)
 
 
 def _capture(function: Callable[..., Tensors], tensors: Tensors) -> tuple[Any, Tensors, Tensors]:
-    places = tuple(
+    buffers = tuple(
         None if x is None else x.detach().clone(memory_format=torch.contiguous_format) for x in tensors
     )
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
-        function(*places)  # compiles the kernels and warms the matrix library up
+        function(*buffers)  # compiles the kernels and warms the matrix library up
     torch.cuda.current_stream().wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        results = function(*places)
-    return graph, places, results
+        results = function(*buffers)
+    return graph, buffers, results

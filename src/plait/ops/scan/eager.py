@@ -20,19 +20,19 @@ from plait.ops.scan.kinds import CellScan
 if TYPE_CHECKING:
     from plait.ops.scan.operator import FusedScan
 
-__all__ = ["Eager", "Look", "input_gradients", "keep_for_backward", "picked", "saved"]
+__all__ = ["Eager", "VisibleOutputs", "input_gradients", "keep_for_backward", "saved", "tuple_getter"]
 
 _NUDGE = Inputs._fields.index("nudge")
 _NOTHING = (None,) * len(Inputs._fields)
 
 
-def picked(wanted: Sequence[str], among: Sequence[str]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+def tuple_getter(wanted: Sequence[str], among: Sequence[str]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     """Return a getter that reorders a tuple: the values of names `wanted` from a tuple of those of `among`.
 
     The tuple must end with an additional None, the value of names that are not among them. A call of a scan
     does this a dozen times: lookups by name would be a tenth of the host overhead.
 
-    >>> picked(["b", "x"], ["a", "b"])((1, 2, None))
+    >>> tuple_getter(["b", "x"], ["a", "b"])((1, 2, None))
     (2, None)
     """
     places = [among.index(name) if name in among else len(among) for name in wanted]
@@ -41,7 +41,7 @@ def picked(wanted: Sequence[str], among: Sequence[str]) -> Callable[[tuple[Any, 
     return itemgetter(*places) if places else lambda values: ()
 
 
-class Look:
+class VisibleOutputs:
     """The results visible to a caller.
 
     `at` selects them from a `Scanned`, `back` builds a `Scanned` from them; `records` selects those without a
@@ -49,11 +49,11 @@ class Look:
     """
 
     def __init__(self, names: tuple[str, ...], arriving: tuple[str, ...]) -> None:
-        select = picked(names, Scanned._fields)
+        select = tuple_getter(names, Scanned._fields)
         self.at = lambda scanned: select((*scanned, None))
-        self.back = picked(Scanned._fields, names)
-        self.records = picked([name for name in names if name not in arriving], Scanned._fields)
-        self.arrived = picked([name if name in arriving else "" for name in Arriving._fields], names)
+        self.back = tuple_getter(Scanned._fields, names)
+        self.records = tuple_getter([name for name in names if name not in arriving], Scanned._fields)
+        self.arrived = tuple_getter([name if name in arriving else "" for name in Arriving._fields], names)
 
 
 class Eager(torch.autograd.Function):
@@ -69,10 +69,10 @@ class Eager(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         inputs = Inputs._make(tensors[3:])
         scanned = fused.forward(inputs, scan, need_trace, True, backend)
-        look = fused.looks[need_trace]
-        keep_for_backward(ctx, fused, inputs, scanned, look, scan, backend, tensors[:2])
-        visible: tuple[Tensor | None, ...] = look.at(scanned)
-        return visible
+        visible = fused.visible_outputs[need_trace]
+        keep_for_backward(ctx, fused, inputs, scanned, visible, scan, backend, tensors[:2])
+        results: tuple[Tensor | None, ...] = visible.at(scanned)
+        return results
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -99,19 +99,19 @@ def keep_for_backward(
     fused: FusedScan,
     inputs: Inputs,
     scanned: Scanned,
-    look: Look,
+    visible: VisibleOutputs,
     scan: Any,
     backend: str,
     before: tuple[Tensor | None, ...] = (),
 ) -> None:
     """Save the tensors of the backward pass, after the tensors `before`.
 
-    `look` selects the results at which a gradient may arrive, in their order.
+    `visible` selects the results at which a gradient may arrive, in their order.
     """
-    ctx.save_for_backward(*before, *fused.kept_inputs((*inputs, None)), *fused.kept_made((*scanned, None)))
-    ctx.of, ctx.nudged = (fused, scan, backend, look), inputs.nudge is not None
+    ctx.save_for_backward(*before, *fused.kept_inputs((*inputs, None)), *fused.kept_outputs((*scanned, None)))
+    ctx.of, ctx.nudged = (fused, scan, backend, visible), inputs.nudge is not None
     ctx.set_materialize_grads(False)
-    records = look.records((*scanned, None))
+    records = visible.records((*scanned, None))
     if scan.cell != "lstm":  # its empty placeholder for a cell state gets no gradient
         records = (*records, scanned.cell_state)
     ctx.mark_non_differentiable(*[x for x in records if x is not None])
@@ -123,8 +123,8 @@ def input_gradients(
     """Return a gradient or None for every input, from the saved tensors."""
     fused: FusedScan
     scan: CellScan
-    fused, scan, backend, look = ctx.of
-    arrived = Arriving._make(look.arrived((*arriving, None)))
+    fused, scan, backend, visible = ctx.of
+    arrived = Arriving._make(visible.arrived((*arriving, None)))
     if all(gradient is None for gradient in arrived):
         return Inputs._make(_NOTHING)
     inputs, scanned = saved(fused, kept)
@@ -147,7 +147,7 @@ def _by_operator(
         rows, size = scanned.output.shape[1:]
         inputs = inputs._replace(slots=scanned.output.new_zeros(rows, scan.width, size))
     read = [getattr(inputs, name) for name in fused.saved_inputs]
-    kept = [getattr(scanned, name) for name in fused.saved_made]
+    kept = [getattr(scanned, name) for name in fused.saved_outputs]
     kept = [scanned.output.new_empty(0) if x is None else x for x in kept]
     operator = getattr(torch.ops.plait, f"{fused.name}_backward").default
     wanted = [getattr(arrived, name) for name in fused.arriving]
@@ -163,4 +163,4 @@ def _by_operator(
 def saved(fused: FusedScan, tensors: Sequence[Any]) -> tuple[Inputs, Scanned]:
     """Return the saved tensors as records; the rest is None."""
     kept = (*tensors, None)
-    return Inputs._make(fused.inputs_of_kept(kept)), Scanned._make(fused.made_of_kept(kept))
+    return Inputs._make(fused.inputs_of_kept(kept)), Scanned._make(fused.outputs_of_kept(kept))

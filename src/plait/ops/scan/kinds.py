@@ -44,7 +44,7 @@ class Scan(CellScan):
     """
 
     name: ClassVar[str] = "attentive_scan"
-    traits: ClassVar[frozenset[str]] = frozenset({"every", "memory", "bounded"})
+    traits: ClassVar[frozenset[str]] = frozenset({"all", "memory", "bounded"})
 
     cell: str
     window: int
@@ -72,7 +72,7 @@ class FullScan(CellScan):
     """
 
     name: ClassVar[str] = "full_scan"
-    traits: ClassVar[frozenset[str]] = frozenset({"every", "memory", "full"})
+    traits: ClassVar[frozenset[str]] = frozenset({"all", "memory", "full"})
 
     cell: str
     mix: float = 0.5
@@ -90,7 +90,7 @@ class PlainScan(CellScan):
     """
 
     name: ClassVar[str] = "plain_scan"
-    traits: ClassVar[frozenset[str]] = frozenset({"every", "plain"})
+    traits: ClassVar[frozenset[str]] = frozenset({"all", "plain"})
 
     cell: str
     nonlinearity: str = "tanh"

@@ -23,7 +23,14 @@ from plait.ops.scan.backends import module_of, resolve_for, rule_out
 from plait.ops.scan.boundary import conform
 from plait.ops.scan.buffers import allocate, allocate_gradients, whole
 from plait.ops.scan.contract import Arriving, Inputs, PlainWeights, Projection, Scanned, ScanWeights, specs
-from plait.ops.scan.eager import Eager, Look, input_gradients, keep_for_backward, picked, saved
+from plait.ops.scan.eager import (
+    Eager,
+    VisibleOutputs,
+    input_gradients,
+    keep_for_backward,
+    saved,
+    tuple_getter,
+)
 from plait.ops.scan.kinds import CellScan
 from plait.ops.scan.recording import recorded
 from plait.ops.slots import MemoryState, ages_before, empty_memory
@@ -50,30 +57,31 @@ class FusedScan:
     Args:
         kind: the class of the scans it runs.
         reference: the definition, a function of `Inputs`, a scan and `need_trace`.
-        looks_at_no_empty_slot: the backends that ignore empty slots, which then need no zeros.
-        lean: the backends for which an autograd node or a fill is a cost: they run without an initial state,
-            and a projection's gradients are computed together with the scan's.
+        ignores_empty_slots: the backends that ignore empty slots, which then need no zeros.
+        stateless_start: the backends that start a sequence without state tensors and compute a projection's
+            gradients together with the scan's, because an autograd node or a fill would cost time.
     """
 
     def __init__(
         self,
         kind: type[CellScan],
         reference: Callable[[Inputs, Any, bool], LayerResult],
-        looks_at_no_empty_slot: Iterable[str] = (),
-        lean: Iterable[str] = (),
+        ignores_empty_slots: Iterable[str] = (),
+        stateless_start: Iterable[str] = (),
     ) -> None:
         self.kind, self.reference, self.name = kind, reference, kind.name
-        self.looks_at_no_empty_slot, self.lean = frozenset(looks_at_no_empty_slot), frozenset(lean)
+        self.ignores_empty_slots = frozenset(ignores_empty_slots)
+        self.stateless_start = frozenset(stateless_start)
         self.inputs, self.scanned = specs(Inputs, kind.traits), specs(Scanned, kind.traits)
         self.arriving = tuple(specs(Arriving, kind.traits))
         self.saved_inputs = tuple(name for name, spec in self.inputs.items() if spec.saved in kind.traits)
-        self.saved_made = tuple(name for name, spec in self.scanned.items() if spec.saved in kind.traits)
+        self.saved_outputs = tuple(name for name, spec in self.scanned.items() if spec.saved in kind.traits)
         self.gradients = tuple(name for name, spec in self.inputs.items() if spec.has_gradient)
-        self.kept_inputs = picked(self.saved_inputs, Inputs._fields)
-        self.kept_made = picked(self.saved_made, Scanned._fields)
-        kept = (*self.saved_inputs, *(f"made {name}" for name in self.saved_made))
-        self.inputs_of_kept = picked(Inputs._fields, kept)
-        self.made_of_kept = picked([f"made {name}" for name in Scanned._fields], kept)
+        self.kept_inputs = tuple_getter(self.saved_inputs, Inputs._fields)
+        self.kept_outputs = tuple_getter(self.saved_outputs, Scanned._fields)
+        kept = (*self.saved_inputs, *(f"output {name}" for name in self.saved_outputs))
+        self.inputs_of_kept = tuple_getter(Inputs._fields, kept)
+        self.outputs_of_kept = tuple_getter([f"output {name}" for name in Scanned._fields], kept)
         _define_forward(self)
         _define_backward(self)
 
@@ -134,15 +142,16 @@ class FusedScan:
         need_trace: bool,
     ) -> LayerResult:
         """Walk through time with this backend; `first` is reset and nudge, `options` the later arguments."""
-        is_lean = chosen in self.lean and not torch.compiler.is_compiling()
+        starts_stateless = chosen in self.stateless_start and not torch.compiler.is_compiling()
         source: Projection | None = None
         if isinstance(projected, Projection):
-            source = projected if is_lean else None
-            projected = projected.project(unseen=is_lean)
-        if state is None and not is_lean and projected.dim() == 3:  # other shapes are refused by `conform`
+            source = projected if starts_stateless else None
+            projected = projected.project(unseen=starts_stateless)
+        # `conform` refuses other shapes
+        if state is None and not starts_stateless and projected.dim() == 3:
             state = _nothing_before(projected, scan)
         unchecked = Inputs.of(projected, weights, state, *first, *options)
-        inputs = conform(unchecked, scan, state, fill=chosen not in self.looks_at_no_empty_slot)
+        inputs = conform(unchecked, scan, state, fill=chosen not in self.ignores_empty_slots)
         if chosen == "reference":
             recorded(chosen)
             return self.reference(inputs, scan, need_trace)
@@ -194,7 +203,7 @@ class FusedScan:
             return Scanned(**dict(zip(self.scanned, scanned, strict=True)))
         if save:
             seen = Eager.apply(self, scan, need_trace, backend, *tensors)
-            return Scanned._make(self.looks[need_trace].back((*seen, None)))
+            return Scanned._make(self.visible_outputs[need_trace].back((*seen, None)))
         return self.forward(inputs, scan, need_trace, save, backend)
 
     def forward(self, inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str) -> Scanned:
@@ -216,20 +225,20 @@ class FusedScan:
         return result
 
     @cached_property
-    def looks(self) -> dict[bool, Look]:
+    def visible_outputs(self) -> dict[bool, VisibleOutputs]:
         """The results visible to a caller, without and with a trace; the rest is for backward alone."""
         conditions = {False: ("",), True: ("", "trace", "read")}
         return {
-            trace: Look(
-                tuple(name for name, spec in self.scanned.items() if spec.when in when), self.arriving
+            trace: VisibleOutputs(
+                tuple(name for name, spec in self.scanned.items() if spec.requested_by in when), self.arriving
             )
             for trace, when in conditions.items()
         }
 
     @cached_property
-    def whole_look(self) -> Look:
+    def all_outputs(self) -> VisibleOutputs:
         """The operator's results: all of `Scanned`."""
-        return Look(tuple(self.scanned), self.arriving)
+        return VisibleOutputs(tuple(self.scanned), self.arriving)
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:
@@ -339,7 +348,7 @@ def _define_forward(fused: FusedScan) -> None:
             raise RuntimeError(f"plait::{fused.name}: an input requires grad, so save must be true")
         scanned = Scanned(**dict(zip(fused.scanned, output, strict=True)))
         inputs = fused.unflat_inputs(tensors, scan)
-        keep_for_backward(ctx, fused, inputs, scanned, fused.whole_look, scan, backend)
+        keep_for_backward(ctx, fused, inputs, scanned, fused.all_outputs, scan, backend)
 
     def differentiate(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
         nudged = ctx.nudged and ctx.needs_input_grad[fused.arguments.index("nudge")]
@@ -362,7 +371,7 @@ def _apart(x: Tensor) -> Tensor:
 def _define_backward(fused: FusedScan) -> None:
     num_arriving = len(fused.arriving)
     arriving_names = tuple(f"d_{name}" for name in fused.arriving)
-    fields = (*arriving_names, *fused.saved_inputs, *fused.saved_made)
+    fields = (*arriving_names, *fused.saved_inputs, *fused.saved_outputs)
     optional = {name for name in fused.saved_inputs if fused.inputs[name].optional}
 
     def flat_gradients(gradients: Inputs, like: Tensor) -> tuple[Tensor, ...]:

@@ -235,7 +235,7 @@ def put_projected(
 def fetch_gates(
     gates,
     output,
-    asked,
+    prev_states,
     cells,
     row,
     nil,
@@ -261,7 +261,7 @@ def fetch_gates(
         if CELL == "lstm":
             before = _fetch(cells, row * H, nil, W, L, JJ, H)
         else:
-            before = _fetch(asked, row * H, nil, W, L, JJ, H)
+            before = _fetch(prev_states, row * H, nil, W, L, JJ, H)
     return g0, g1, g2, g3, before
 
 

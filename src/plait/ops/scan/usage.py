@@ -1,8 +1,8 @@
-"""The usage loss, which also trains the scores gᵀh by which a memory keeps states: it measures their use.
+"""The usage loss, which also trains the scores gᵀh of a memory by how much the kept states are used.
 
-As a term of the energies g learns which states are good to read on average, and a state that cannot be
-addressed yet is not: its score is pushed below that of states that are merely harmless, it is no longer kept,
-and nothing can teach the network to address it. So the scores of the kept states are also trained, by cross
+As a term of the energies, g learns which states are good to read on average. A state that the network cannot
+address yet is not: its score is pushed below that of merely harmless states, so it is no longer kept, and the
+network can never learn to address it. So the scores of the kept states are also trained, by cross
 entropy, towards each state's share in the effect of reading on the loss, whatever its sign:
 
     u_j = ‖dL/dh_{t+1}‖ · |dL/de_j| / Σ_i |dL/de_i|
@@ -24,12 +24,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from plait.ops.arrival import Arrival
 from plait.ops.attention import accumulation_dtype, attend
+from plait.ops.incoming_gradient import IncomingGradient
 from plait.ops.scan.contract import Inputs, Scanned
 from plait.ops.slots import MemoryState
 
-__all__ = ["by_place", "usage_gradient", "with_usage"]
+__all__ = ["ids_by_slot", "usage_gradient", "with_usage"]
 
 
 def with_usage(
@@ -38,13 +38,13 @@ def with_usage(
     worth: Tensor,
     window: int,
     usage: Tensor | float,
-    arrival: Arrival,
+    incoming: IncomingGradient,
 ) -> Tensor:
     """Return `energies` (B, κ); their backward pass adds the usage term to the gradient of `worth`."""
     wide = accumulation_dtype(memory.slots.dtype)
     rated = memory.slots.detach().to(wide) @ worth.to(wide)
     weights = attend(energies.detach(), memory.slots.detach(), memory.born >= 0).weights
-    hooked: Tensor = _Usage.apply(energies, rated, weights, window, usage, arrival)
+    hooked: Tensor = _Usage.apply(energies, rated, weights, window, usage, incoming)
     return hooked
 
 
@@ -57,10 +57,10 @@ class _Usage(torch.autograd.Function):
         weights: Tensor,
         window: int,
         usage: Tensor | float,
-        arrival: Arrival,
+        incoming: IncomingGradient,
     ) -> Tensor:
         ctx.save_for_backward(rated, weights)
-        ctx.window, ctx.usage, ctx.arrival, ctx.step = window, usage, arrival, arrival.step
+        ctx.window, ctx.usage, ctx.incoming, ctx.step = window, usage, incoming, incoming.step
         return energies.view_as(energies)
 
     @staticmethod
@@ -69,12 +69,12 @@ class _Usage(torch.autograd.Function):
         rated, weights = ctx.saved_tensors
         read = weights > 0
         read[:, : ctx.window] = False
-        next_norm = _told(ctx.arrival.output, d_energies, ctx.step)
+        next_norm = _next_gradient_norm(ctx.incoming.output, d_energies, ctx.step)
         pull = _pull(_used(d_energies, next_norm), rated, read)
         return d_energies, ctx.usage * pull, None, None, None, None
 
 
-def _told(arrived: Tensor | None, like: Tensor, step: int | None = None) -> Tensor:
+def _next_gradient_norm(arrived: Tensor | None, like: Tensor, step: int | None = None) -> Tensor:
     """Return ‖dL/dh_{t+1}‖ of all steps t (T, B), or of one (B,), from the outputs' gradients.
 
     At the last step it is 0.
@@ -112,14 +112,14 @@ def _pull(used: Tensor, rated: Tensor, read: Tensor) -> Tensor:
     return likely * used.sum(dim=-1, keepdim=True) - used
 
 
-def by_place(packed: Tensor, bits: int) -> Tensor:
+def ids_by_slot(packed: Tensor, bits: int) -> Tensor:
     """Return `Scanned.ids` from a kernel's packed slots: the state id, then the logical slot in `bits` bits.
 
-    >>> by_place(torch.tensor([[[5 * 64 + 1, -1 * 64 + 0]]]), 6)
+    >>> ids_by_slot(torch.tensor([[[5 * 64 + 1, -1 * 64 + 0]]]), 6)
     tensor([[[-1,  5]]])
     """
-    held = packed >> bits
-    return torch.empty_like(held).scatter_(2, (packed - (held << bits)).long(), held)
+    ids = packed >> bits
+    return torch.empty_like(ids).scatter_(2, (packed - (ids << bits)).long(), ids)
 
 
 def usage_gradient(
@@ -133,22 +133,22 @@ def usage_gradient(
     holds one state is the difference of two sums from the end, and a state comes and goes once at most.
     """
     _, rows, width = d_energies.shape
-    held, wide = scanned.ids[..., window:].long(), d_energies.dtype
+    state_ids, wide = scanned.ids[..., window:].long(), d_energies.dtype
     slots = scanned.output.new_zeros(rows, width, scanned.output.shape[2]) if inputs.is_new else inputs.slots
     states = torch.cat([slots.transpose(0, 1), scanned.output]).to(wide)  # by id: (κ + T, B, H)
     assert inputs.worth is not None
     assert inputs.usage is not None
-    row = torch.arange(rows, device=held.device).unsqueeze(1)
-    rated = (states @ inputs.worth.to(wide)).flatten()[held.clamp_min(0) * rows + row]
-    read = (held >= 0) & (scanned.weights[..., window:] > 0)
-    used = _used(d_energies, _told(arrived, d_energies))
+    row = torch.arange(rows, device=state_ids.device).unsqueeze(1)
+    rated = (states @ inputs.worth.to(wide)).flatten()[state_ids.clamp_min(0) * rows + row]
+    read = (state_ids >= 0) & (scanned.weights[..., window:] > 0)
+    used = _used(d_energies, _next_gradient_norm(arrived, d_energies))
     pulls = _pull(used[..., window:], rated, read).double()
     after = torch.cat([pulls.flip(0).cumsum(0).flip(0), torch.zeros_like(pulls[:1])])
     from_here = after[:-1] - after.gather(0, _end(inputs.reset, pulls).unsqueeze(2).expand_as(pulls))
-    before = torch.cat([torch.full_like(held[:1], -1), held[:-1]])
+    before = torch.cat([torch.full_like(state_ids[:1], -1), state_ids[:-1]])
     if inputs.reset is not None:
         before = before.masked_fill(inputs.reset.unsqueeze(2), -1)
-    changed = held != before
+    changed = state_ids != before
     nothing = len(states)
 
     def of_states(ids: Tensor) -> Tensor:
@@ -157,7 +157,7 @@ def usage_gradient(
         index = torch.where(changed & (ids >= 0), ids, nothing) * rows + row
         return scattered.scatter_(0, index.flatten(), from_here.flatten())[: nothing * rows]
 
-    gathered = (of_states(held) - of_states(before)).to(wide)
+    gathered = (of_states(state_ids) - of_states(before)).to(wide)
     return inputs.usage * (states.flatten(0, 1).t() @ gathered)
 
 

@@ -12,7 +12,7 @@ from plait.ops.scan.contract import Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import CellScan, Scan
 from plait.ops.scan.usage import usage_gradient
 
-__all__ = ["Outer", "asked_without_memory", "collect_gradients", "outer"]
+__all__ = ["Outer", "collect_gradients", "outer", "prev_states_without_memory"]
 
 Outer = Callable[[Tensor, Tensor], Tensor]
 
@@ -22,7 +22,7 @@ def outer(left: Tensor, right: Tensor) -> Tensor:
     return left.t() @ right
 
 
-class Beside(NamedTuple):
+class StackedGrads(NamedTuple):
     """Gradients that a backend leaves side by side, so that one product gives several weights' gradients.
 
     `rows` (T, B, ·) has dz, for a GRU dL/d(V_n s + b'_n), and dq, whose product gives dV and dW_a; `sums` has
@@ -45,7 +45,7 @@ def collect_gradients(
     scan: CellScan,
     nudged: bool,
     arrived: Tensor | None = None,
-    beside: Beside | None = None,
+    stacked: StackedGrads | None = None,
     outer: Outer = outer,
 ) -> Inputs:
     """Turn the results of a reverse walk into every gradient, in the layer's type.
@@ -55,51 +55,58 @@ def collect_gradients(
     dV = Σ_t dz_t s_{t−1}ᵀ, dW_a = Σ_t dq_t s_{t−1}ᵀ, dU_a = Σ_j dk_j h_jᵀ over all states h_j, the initial
     slots among them, whose own gradient gains U_aᵀ dk_j; dg = Σ_j dp_j h_j with p_j = gᵀh_j likewise, plus
     the usage term, for which the gradient that `arrived` at the outputs is needed, unless a backend has added
-    it to its results `beside`.
+    it to its results `stacked`.
     """
     dtype, wide = scanned.output.dtype, walked.projected.dtype
-    asked = _flat(scanned.asked, wide)
-    recurred, of_state, of_query = _of_state(walked, scanned, scan, asked, beside, outer)
+    prev_states = _flat(scanned.prev_states, wide)
+    recurred, of_state, of_query = _of_state(walked, scanned, scan, prev_states, stacked, outer)
     gradients: dict[str, Tensor | None] = {
         "recurrent": of_state,
         "hidden": walked.hidden,
         "cell_state": walked.cell_state,
         "nudge": walked.states if nudged else None,
-        **_biases(walked.projected, recurred, inputs, scanned, scan, beside),
+        **_biases(walked.projected, recurred, inputs, scanned, scan, stacked),
     }
     if "memory" in scan.traits:
-        if beside is not None:
-            walked = walked._replace(energy=beside.sums[-scanned.output.shape[2] :])
-        attention = _attention(walked, inputs, scanned, of_query, beside, outer)
-        if isinstance(scan, Scan) and inputs.usage is not None and beside is None:
+        if stacked is not None:
+            walked = walked._replace(energy=stacked.sums[-scanned.output.shape[2] :])
+        attention = _attention(walked, inputs, scanned, of_query, stacked, outer)
+        if isinstance(scan, Scan) and inputs.usage is not None and stacked is None:
             attention["worth"] += usage_gradient(walked.energies, arrived, inputs, scanned, scan.window)
         gradients |= attention
     if dtype is not wide:
         gradients = {name: None if x is None else x.to(dtype) for name, x in gradients.items()}
     kept: dict[str, Any] = {name: None if x is None else x.contiguous() for name, x in gradients.items()}
-    bias = None if beside is None else beside.sums[: walked.projected.shape[2]].to(dtype)
+    bias = None if stacked is None else stacked.sums[: walked.projected.shape[2]].to(dtype)
     return Inputs(projected=walked.projected.to(dtype), bias=bias, **kept)
 
 
-def asked_without_memory(inputs: Inputs, scanned: Scanned) -> Tensor:
+def prev_states_without_memory(inputs: Inputs, scanned: Scanned) -> Tensor:
     """Return s_{t−1} = h_{t−1} as step t used it, after a reset: (T, B, H)."""
     before = torch.cat([inputs.hidden.unsqueeze(0), scanned.output[:-1]])
     return before if inputs.reset is None else before.masked_fill_(inputs.reset.unsqueeze(2), 0)
 
 
 def _of_state(
-    walked: ReverseWalk, scanned: Scanned, scan: CellScan, asked: Tensor, beside: Beside | None, outer: Outer
+    walked: ReverseWalk,
+    scanned: Scanned,
+    scan: CellScan,
+    prev_states: Tensor,
+    stacked: StackedGrads | None,
+    outer: Outer,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return dL/d(V s_{t−1}) for all steps, dV and, with a memory, dW_a; `asked` is flat."""
-    if beside is None:
+    """Return dL/d(V s_{t−1}) for all steps, dV and, with a memory, dW_a; `prev_states` is flat."""
+    if stacked is None:
         recurred = _recurred(walked.projected, scanned, scan)
-        of_query = outer(_flat(walked.queries, asked.dtype), asked) if "memory" in scan.traits else None
-        return recurred, outer(_flat(recurred, asked.dtype), asked), of_query
+        of_query = (
+            outer(_flat(walked.queries, prev_states.dtype), prev_states) if "memory" in scan.traits else None
+        )
+        return recurred, outer(_flat(recurred, prev_states.dtype), prev_states), of_query
     size = scanned.output.shape[2]
-    if beside.products is not None:
+    if stacked.products is not None:
         end = scan.gates * size
-        return walked.projected, beside.products[:end], beside.products[end : end + size]
-    product = outer(_flat(beside.rows, asked.dtype), asked)
+        return walked.projected, stacked.products[:end], stacked.products[end : end + size]
+    product = outer(_flat(stacked.rows, prev_states.dtype), prev_states)
     of_state, of_query = product[:-size], product[-size:]
     if scan.cell != "gru":
         return walked.projected, of_state, of_query
@@ -111,21 +118,21 @@ def _attention(
     inputs: Inputs,
     scanned: Scanned,
     of_query: Tensor | None,
-    beside: Beside | None,
+    stacked: StackedGrads | None,
     outer: Outer,
 ) -> dict[str, Any]:
     """Return the gradients of the memory's reads; without an initial state there were no initial slots."""
     wide, size = walked.keys.dtype, scanned.output.shape[2]
     states = _flat(scanned.output, wide)
-    if beside is not None and beside.products is not None:
-        product = beside.products[-size - (inputs.worth is not None) :]
+    if stacked is not None and stacked.products is not None:
+        product = stacked.products[-size - (inputs.worth is not None) :]
     else:
-        product = outer(_flat(walked.keys if beside is None else beside.keyed, wide), states)
+        product = outer(_flat(walked.keys if stacked is None else stacked.keyed, wide), states)
     gradients: dict[str, Any] = {"query": of_query, "key": product[:size], "energy": walked.energy}
-    initial = walked.initial_scores if beside is None else beside.initial
+    initial = walked.initial_scores if stacked is None else stacked.initial
     if inputs.worth is not None:
         gradients["worth"] = (
-            outer(walked.scores.reshape(-1, 1), states)[0] if beside is None else product[size]
+            outer(walked.scores.reshape(-1, 1), states)[0] if stacked is None else product[size]
         )
     if not inputs.is_new:
         slots, d_keys = _flat(inputs.slots, wide), _flat(walked.initial_keys, wide)
@@ -155,13 +162,15 @@ def _biases(
     inputs: Inputs,
     scanned: Scanned,
     scan: CellScan,
-    beside: Beside | None,
+    stacked: StackedGrads | None,
 ) -> dict[str, Tensor]:
     """Return the gradients of the cell's own biases, None for those it does not have."""
     size, gradients = scanned.output.shape[2], {}
     if inputs.candidate_bias is not None:
         gradients["candidate_bias"] = (
-            recurred[..., 2 * size :].sum(dim=(0, 1)) if beside is None else beside.sums[3 * size : 4 * size]
+            recurred[..., 2 * size :].sum(dim=(0, 1))
+            if stacked is None
+            else stacked.sums[3 * size : 4 * size]
         )
     if inputs.modrelu_bias is not None:
         at = slice(2 * size, 3 * size) if scan.cell == "gru" else slice(None)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,7 @@ def reproduce_depthwidth(
         return _drawn(draw)
     from plait.lab.experiments.depthwidth.runner import run_missing
     from plait.lab.tasks.text import find_treebank, read_text
+    from plait.lab.training.callbacks import announce
     from plait.lab.training.process import device_named
 
     base = "depthwidth" if name == FIGURE_1.name else name
@@ -45,7 +44,7 @@ def reproduce_depthwidth(
         max_minutes,
         together,
         graphs,
-        partial(print, file=sys.stderr, flush=True),
+        announce,
     )
     again = (
         f"; {outcome.missing} missing ({outcome.reason}), the same command continues"

@@ -17,7 +17,7 @@ def make_vec_env(
     """Make `num_envs` copies of an environment, stepped together.
 
     Args:
-        name: such as DoorKey-5x5.
+        name: name of the environment, such as DoorKey-5x5.
         seed: decides every episode.
         held_out: use seeds that no training episode has.
         backend: minigrid (Farama's), or envpool (C++, about ten times faster; other episodes by the same

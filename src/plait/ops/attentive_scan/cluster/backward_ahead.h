@@ -82,7 +82,7 @@ struct BackAhead : BackPlaces<S> {
       const int n = thread + MINE * i, r = n / (INPUTS * WARPS), chunk = n / WARPS % INPUTS, own = rank * F + n % WARPS * 4;
       const int64_t at = row(t, r < rows ? r : 0);
       const bool gate = S::CELL == ELMAN ? chunk == 0 && a.gates : chunk < 4;
-      const void* before = S::CELL == ELMAN ? a.output : S::CELL == LSTM ? a.cells : a.asked;
+      const void* before = S::CELL == ELMAN ? a.output : S::CELL == LSTM ? a.cells : a.prev_states;
       const void* from = gate ? a.gates : chunk == GATES + 1 ? a.d_output : before;
       const int64_t width = gate && S::CELL != ELMAN ? 4 * H : H, skipped = gate ? chunk * H + own : own;
       if (chunk == GATES) {

@@ -28,7 +28,7 @@ struct BackStages : BackProducts<S> {
   // the batch has that row; dL/dq, what dL/dh will be added to, and h_t's share of dL/ds_t
   const int group, feature, mine;
   const bool keeps, writes;
-  float asked, base, part;
+  float d_query, base, part;
   float limited, pulled;                    // where dL/ds_t comes first: it, and dL/de of h_t
   int64_t from_here;                        // where this warp's features of the first row lie in (T, B, H)
 
@@ -180,7 +180,7 @@ struct BackStages : BackProducts<S> {
       const float y = (upper ? sum.w : sum.y) + shuffle_xor(upper ? sum.y : sum.w, 2);
       each[r] = (odd ? y : x) + shuffle_xor(odd ? x : y, 1);
     }
-    asked = reduce8<L::TOGETHER, 4>(each, group);
+    d_query = reduce8<L::TOGETHER, 4>(each, group);
     const int x = B::slot_of(t, mine);
     part = L::LIMITED ? a.mix : a.mix * (1.0f + B::shares(t)[mine * SLOTS + place(ids(t)[mine * SLOTS + x])]);
     base = widened(reinterpret_cast<Layer*>(here + input(ring, mine, L::GATES + 1))[feature]);
@@ -197,7 +197,7 @@ struct BackStages : BackProducts<S> {
 #pragma unroll
     for (int r = 0; r < R; r++)
       again[r] = load4(here + B::staged(t, r) + (lane < HELD ? lane : 0) * 4);
-    if (writes) a.d_queries[L::BESIDE * (from_here - own + mine * H) + own + feature] = asked;
+    if (writes) a.d_queries[L::BESIDE * (from_here - own + mine * H) + own + feature] = d_query;
     warp_sync();
     if (t > 0) restore(t, again);
   }
@@ -275,7 +275,7 @@ struct BackStages : BackProducts<S> {
     const float recurred = g[G - 1];
 #pragma unroll
     for (int k = 0; k < G - 1; k++) g[k] = dz[k];
-    g[G] = asked;
+    g[G] = d_query;
     if constexpr (S::RESET) {
       bool cut = false;
 #pragma unroll

@@ -12,7 +12,7 @@ struct Compute : ForwardSums<K> {
   using Layer = typename K::Layer;
   using T = ForwardSums<K>;
   static constexpr int R = K::R, NW = K::NW, F = K::F, H = K::H, G = K::G, QUARTER = K::QUARTER, SLOTS = K::SLOTS, GI = K::GI;
-  using T::a, T::act, T::all_tasks, T::asked, T::batch_row, T::before, T::bias, T::c, T::cut, T::first_row, T::in, T::lane, T::made, T::mbarriers, T::nudge, T::own, T::products, T::rank, T::sm, T::tasks_at, T::warp, T::where, T::whole;
+  using T::a, T::act, T::all_tasks, T::query_sums, T::batch_row, T::before, T::bias, T::c, T::cut, T::first_row, T::in, T::lane, T::made, T::mbarriers, T::nudge, T::own, T::products, T::rank, T::sm, T::tasks_at, T::warp, T::where, T::whole;
 
   MEMBER Compute(const ForwardArguments& a, float* sm, int warp, int lane, int rank, int first_row)
       : T(a, sm, warp, lane, rank, first_row) {}
@@ -95,7 +95,7 @@ struct Compute : ForwardSums<K> {
     const int part = lane >> 3;
     const int64_t states = (int64_t)t * a.rows * H;
     Layer *output = static_cast<Layer*>(a.output) + states, *gates = static_cast<Layer*>(a.gates) + states * (K::SEPARATE ? 4 : 1);
-    Layer *s = static_cast<Layer*>(a.asked) + states, *cells = static_cast<Layer*>(a.cells) + states;
+    Layer *s = static_cast<Layer*>(a.prev_states) + states, *cells = static_cast<Layer*>(a.cells) + states;
     float* q = a.queries + states;
 #pragma unroll
     for (int i = 0; i < GI; i++) {
@@ -117,8 +117,8 @@ struct Compute : ForwardSums<K> {
 #pragma unroll
       for (int i = 0; i < K::QI; i++) {
         if (!tasks_at.has_query(i + K::QFIRST)) continue;
-        if (lane < 16) q[tasks_at.query[i]] = asked[i];
-        else s[tasks_at.query[i]] = narrowed<Layer>(asked[i]);
+        if (lane < 16) q[tasks_at.query[i]] = query_sums[i];
+        else s[tasks_at.query[i]] = narrowed<Layer>(query_sums[i]);
       }
     }
     look_ahead(t + 1);

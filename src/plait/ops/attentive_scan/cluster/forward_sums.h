@@ -23,7 +23,7 @@ struct ForwardSums {
   ForwardTasks<K> tasks_at;
   // of the gates' tasks: cell state, next input and nudge, bias, what is to be saved
   float c[GI], in[GI], nudge[GI], bias[GI], act[GI], before[GI], made[GI];
-  float asked[QI];  // of the queries' tasks: q_t or s_{t-1}
+  float query_sums[QI];  // of the queries' tasks: q_t or s_{t-1}
 
   MEMBER ForwardSums(const ForwardArguments& a_, float* sm_, int warp_, int lane_, int rank_, int first_row_)
       : a(a_), sm(sm_), warp(warp_), lane(lane_), rank(rank_), own(rank_ * F), first_row(first_row_),
@@ -126,7 +126,7 @@ struct ForwardSums {
   template <int I>
   MEMBER void hand_over_query() {
     const int r = tasks_at.query_row(I + K::QFIRST);
-    if (lane < 16) sm[K::Q_AT + r * F + (tasks_at.query_in[I] - K::PAIRS) / 2] = SCALE * asked[I];
+    if (lane < 16) sm[K::Q_AT + r * F + (tasks_at.query_in[I] - K::PAIRS) / 2] = SCALE * query_sums[I];
   }
   // Tasks that every warp has are taken together, stage by stage: nothing is written before all is read, so that the
   // compiler may let them wait beside each other. Those that only some warps have follow one by one.
@@ -134,7 +134,7 @@ struct ForwardSums {
   MEMBER void sum_up(int t, float (&given)[GI]) {
     if constexpr (I < K::TASKS) {
       if constexpr (K::all_gates(I)) given[I] = gates_sum<I>(t);
-      else if constexpr (K::all_queries(I)) asked[I - K::QFIRST] = query_sum<I - K::QFIRST>(t);
+      else if constexpr (K::all_queries(I)) query_sums[I - K::QFIRST] = query_sum<I - K::QFIRST>(t);
       sum_up<I + 1>(t, given);
     }
   }
@@ -160,7 +160,7 @@ struct ForwardSums {
         if (tasks_at.has_gates(I)) {
           if constexpr (I < GI) take_step<I>(gates_sum<I>(t)), hand_over<I>(t);
         } else if (tasks_at.has_query(I)) {
-          if constexpr (K::SEPARATE && I >= K::QFIRST) asked[I - K::QFIRST] = query_sum<I - K::QFIRST>(t), hand_over_query<I - K::QFIRST>();
+          if constexpr (K::SEPARATE && I >= K::QFIRST) query_sums[I - K::QFIRST] = query_sum<I - K::QFIRST>(t), hand_over_query<I - K::QFIRST>();
         }
       }
       single_tasks<I + 1>(t);

@@ -28,7 +28,7 @@ DEVICE void scan_outer(const OuterArguments& a, unsigned char* memory) {
   const int down = place / ACROSS * TILE, across = place % ACROSS * TILE;
   const float* const from = of_beside ? a.beside : of_keys ? a.keyed : a.energy;
   const int width = of_beside ? COLUMNS : of_keys ? KEYED : H, count = multiplies ? a.count : a.clusters;
-  const Layer* const with = static_cast<const Layer*>(of_beside ? a.asked : a.output);
+  const Layer* const with = static_cast<const Layer*>(of_beside ? a.prev_states : a.output);
   cluster_sync();  // everybody is there to be written to
 
   float4 next_left[LOADS], next_right[LOADS];

@@ -150,7 +150,7 @@ struct Attend {
       const float4 h = wide4(layer(a.output) + row * K::H + 4 * i);
       const float4 s = times(a.mix, plus(h, {rounded<Layer>(c.x), rounded<Layer>(c.y), rounded<Layer>(c.z), rounded<Layer>(c.w)}));
       narrow4(layer(a.hidden_out) + (int64_t)b * K::H + 4 * i, s);
-      narrow4(layer(a.asked) + (row + a.rows) * K::H + 4 * i, cleared ? float4{0.0f, 0.0f, 0.0f, 0.0f} : s);
+      narrow4(layer(a.prev_states) + (row + a.rows) * K::H + 4 * i, cleared ? float4{0.0f, 0.0f, 0.0f, 0.0f} : s);
     }
   }
 

@@ -122,7 +122,7 @@ struct PastBackward {
     float q[K::N], given[K::N], v[K::N], half, normaliser, mean, score = 0.0f, once[K::N], twice[K::N];
   };
 
-  struct Ahead {  // what step t needs first, asked for while the step after it ends
+  struct Ahead {  // what step t needs first, fetched while the step after it ends
     float q[K::N], context[K::N], normaliser;
   };
   MEMBER void ask(Ahead& next, int t) {
@@ -205,13 +205,13 @@ struct PastBackward {
     }
   }
 
-  MEMBER void read(const Ahead& asked, int t, int base) {
+  MEMBER void read(const Ahead& ahead, int t, int base) {
     Step s;
     fetch<K>(s.given, sm + K::GIVEN, lane), fetch<K>(s.v, sm + K::ENERGY, lane);
     clear<K>(s.once), clear<K>(s.twice);
-    s.normaliser = asked.normaliser, s.mean = whole_sum(dot<K>(asked.context, s.given)), s.half = 0.0f;
+    s.normaliser = ahead.normaliser, s.mean = whole_sum(dot<K>(ahead.context, s.given)), s.half = 0.0f;
 #pragma unroll
-    for (int n = 0; n < K::N; n++) s.half = mad(0.5f, s.v[n], s.half), s.q[n] = logs ? asked.q[n] : ex2(asked.q[n]);
+    for (int n = 0; n < K::N; n++) s.half = mad(0.5f, s.v[n], s.half), s.q[n] = logs ? ahead.q[n] : ex2(ahead.q[n]);
     if (warp == 0) {  // for what is given later
       float* walked = sm + K::WALKED + t % AT_ONCE * 2 * K::HP;
       keep<K>(walked, s.q, lane), keep<K>(walked + K::HP, s.given, lane);
@@ -325,7 +325,7 @@ struct PastBackward {
     } else {
 #pragma unroll
       for (int g = 0; g < 4; g++) s.gate[g] = widened(layer(a.gates)[gate + g * K::H]);
-      s.before = widened(layer(S::CELL == LSTM ? a.cells : a.asked)[at]);
+      s.before = widened(layer(S::CELL == LSTM ? a.cells : a.prev_states)[at]);
     }
     return s;
   }
@@ -400,11 +400,11 @@ struct PastBackward {
 
   MEMBER bool reset_at(int t, int row) { return a.reset && a.reset[(int64_t)t * a.rows + row]; }
 
-  MEMBER void step(Ahead& asked, int t, int base) {
+  MEMBER void step(Ahead& ahead, int t, int base) {
     const bool cut = reset_at(t, row), cell_cut = feature < K::H && reset_at(t, cell_row);
-    read(asked, t, base);
+    read(ahead, t, base);
     const Saved saved = recall(t);
-    ask(asked, t - 1);
+    ask(ahead, t - 1);
     block_sync<K>();
     tell(t, base);
     cluster_sync();
@@ -438,12 +438,12 @@ struct PastBackward {
 
   MEMBER void walk() {
     prepare();
-    Ahead asked;
-    ask(asked, a.steps - 1);
+    Ahead ahead;
+    ask(ahead, a.steps - 1);
     for (int begin = (a.steps - 1) / AT_ONCE * AT_ONCE; begin >= 0; begin -= AT_ONCE) {
       const int end = least(begin + AT_ONCE, a.steps), base = a.initial + begin;
       take_up(base, a.initial + end);
-      for (int t = end - 1; t >= begin; t--) step(asked, t, base);
+      for (int t = end - 1; t >= begin; t--) step(ahead, t, base);
       if (logs) give<true>(begin, end, base);
       else give<false>(begin, end, base);
     }

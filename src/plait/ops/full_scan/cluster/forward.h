@@ -56,7 +56,7 @@ DEVICE void visit_all(const float* near, const float* far, int low, int high, bo
 template <class S>
 struct PastForwardLayout : PastShape<S> {
   using P = PastShape<S>;
-  static constexpr int ASKED = 0, STATE = ASKED + P::HP, QUERY = STATE + 2 * P::HP, KEY = QUERY + P::HP;
+  static constexpr int PREV_STATE = 0, STATE = PREV_STATE + P::HP, QUERY = STATE + 2 * P::HP, KEY = QUERY + P::HP;
   static constexpr int PART = KEY + P::HP, STRIDE = P::HP + 4;  // context, mass, own energy, largest energy
   static constexpr int MASS = P::HP, OWN = P::HP + 1, MOST = P::HP + 2;
   static_assert(P::F * P::C <= P::THREADS, "a thread for each feature and block");
@@ -94,7 +94,7 @@ struct PastForward {
     block_sync<K>();
     const bool begins = reset_at(0);
     if (begins) first = a.initial;
-    if (thread < K::H && !begins) sm[K::ASKED + thread] = widened(layer(a.hidden)[row * K::H + thread]);
+    if (thread < K::H && !begins) sm[K::PREV_STATE + thread] = widened(layer(a.hidden)[row * K::H + thread]);
     if (S::CELL == LSTM && feature < K::H && !begins) c = widened(layer(a.cell_state)[row * K::H + feature]);
     for (int i = thread; i < least(own_before<K>(a.initial, rank), S::NEAR) * 2 * K::HP; i += K::THREADS)
       sm[K::NEAR + i] = past[(rank + K::C * (i / (2 * K::HP))) * 2 * K::HP + i % (2 * K::HP)];
@@ -113,7 +113,7 @@ struct PastForward {
 
   MEMBER float cell(int64_t at) {  // h_t of a thread's feature, before the nudge
     const float* pre = sm + K::OUTPUTS + thread % K::F;
-    const float s = sm[K::ASKED + feature], bias = a.modrelu_bias ? a.modrelu_bias[feature] : 0.0f;
+    const float s = sm[K::PREV_STATE + feature], bias = a.modrelu_bias ? a.modrelu_bias[feature] : 0.0f;
     const int64_t gate = (at - feature) * 4 + feature;
     if constexpr (S::CELL == ELMAN) {
       const float h = activated<S::NONLINEARITY>(in[0] + pre[0], bias);
@@ -138,7 +138,7 @@ struct PastForward {
   MEMBER void write(int t) {  // h_t and q_t of the own features, each block's copy by threads of its own
     if (feature == K::H) return;
     const int64_t at = ((int64_t)t * a.rows + row) * K::H + feature;
-    save(a.asked, at, sm[K::ASKED + feature]);
+    save(a.prev_states, at, sm[K::PREV_STATE + feature]);
     float h = cell(at);
     if (a.nudge) h += widened(layer(a.nudge)[at]);
     h = rounded<Layer>(h);
@@ -259,7 +259,7 @@ struct PastForward {
         if (a.normalisers) a.normalisers[at] = larger + lg2(mass) * LN2;
         if (a.energies) a.energies[at * width + here] = own;
       }
-      sm[K::ASKED + thread] = clears ? 0.0f : s;
+      sm[K::PREV_STATE + thread] = clears ? 0.0f : s;
       if (here % K::C == rank) {
         const int n = here / K::C;
         float* record = n < S::NEAR ? sm + K::NEAR + n * 2 * K::HP : past + here * 2 * K::HP;
@@ -274,7 +274,7 @@ struct PastForward {
   MEMBER void walk() {
     prepare();
     for (int t = 0; t < a.steps; t++) {
-      own_products<K, K::G + 1, 0>(sm, a.weights, sm + K::ASKED, rank, warp, lane, [&](int o, int, float sum) { sm[K::OUTPUTS + o] = sum; });
+      own_products<K, K::G + 1, 0>(sm, a.weights, sm + K::PREV_STATE, rank, warp, lane, [&](int o, int, float sum) { sm[K::OUTPUTS + o] = sum; });
       block_sync<K>();
       write(t);
       take_in(t + 1);

@@ -121,7 +121,7 @@ class PlainBackward : Rows<T> {
     copy(at(a.d_states, t, r, n.size), d_h);
     const T* saved = at(a.gates, t, r, this->saved_gates() * n.size);
     for (int64_t g = 0; g < this->saved_gates(); ++g) copy(gates.data() + g * lane, saved + g * n.size);
-    if (n.cell == GRU) copy(before.data(), at(a.asked, t, r, n.size));
+    if (n.cell == GRU) copy(before.data(), at(a.prev_states, t, r, n.size));
     if (n.cell == LSTM) copy(cell.data(), at(a.cells, t, r, n.size));
     cell_backward(n, lane, d_h, gates.data(), before.data(), cell.data(), d_cell_state.data() + r * lane, d_z.data(),
                   d_back.data() + r * n.gates() * lane, d_direct.data() + r * lane);

@@ -114,7 +114,7 @@ class Walk {
   // h_t from s_{t-1}, and what of it is saved
   void recur(int64_t t, int64_t r) {
     T *s = hidden.data() + r * lane, *state = h.data() + r * lane, *cell_state = cell_states.data() + r * lane;
-    copy(at(a.asked, t, r, n.size), s);
+    copy(at(a.prev_states, t, r, n.size), s);
     copy(at(a.cells, t, r, n.size), cell_state);
     T* saved = at(a.gates, t, r, (n.cell == ELMAN ? 1 : 4) * n.size);
     T* made = saved && n.cell != ELMAN && lane == n.size ? saved : gates.data();  // where they are saved, if it is in whole vectors

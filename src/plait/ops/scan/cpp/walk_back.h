@@ -49,7 +49,7 @@ class WalkBack {
         begin(begin), count(end - begin), lane(round_up(n.size, LANES<T>)), d_context(lane), grown(lane), a(a), key(weights.key), to_hidden(weights.to_hidden),
         d_energy(static_cast<T*>(a.d_energy) + block * lane), d_hidden(count * to_hidden.columns),
         d_cell_state(count * lane), d_back(count * (n.gates() + 1) * lane), d_by_key(count * key.columns),
-        d_direct(count * lane), d_z(4 * lane), gates(4 * lane), asked(lane), cell(lane), query_room(lane) {}
+        d_direct(count * lane), d_z(4 * lane), gates(4 * lane), prev_state(lane), cell(lane), query_room(lane) {}
   virtual ~WalkBack() = default;
 
   void run() {
@@ -130,7 +130,7 @@ class WalkBack {
   const Packed<T>&key, &to_hidden;
   T* d_energy;
   std::vector<T> d_hidden, d_cell_state, d_back, d_by_key, d_direct;
-  std::vector<T> d_z, gates, asked, cell, query_room;
+  std::vector<T> d_z, gates, prev_state, cell, query_room;
 
   // rows of step t lie side by side
   void look_ahead(int64_t t) {
@@ -139,7 +139,7 @@ class WalkBack {
     ahead.read(at(a.queries, t, 0, n.size), row);
     ahead.read(at(a.d_output, t, 0, n.size), row);
     if (n.cell == LSTM) ahead.read(at(a.cells, t, 0, n.size), row);
-    if (n.cell == GRU) ahead.read(at(a.asked, t, 0, n.size), row);
+    if (n.cell == GRU) ahead.read(at(a.prev_states, t, 0, n.size), row);
     for (int64_t r = 0; r < count; ++r) expect(t, r);
   }
 
@@ -170,10 +170,10 @@ class WalkBack {
   template <int VECTORS>
   [[gnu::noinline]] void score(const Read<T>* slots, int64_t count, int64_t i, T* d_query) {
     const Vec<T> half(T(0.5)), two(T(2)), four(T(4));
-    Vec<T> asked[VECTORS], arriving[VECTORS], d_q[VECTORS], d_v[VECTORS];
+    Vec<T> queries[VECTORS], arriving[VECTORS], d_q[VECTORS], d_v[VECTORS];
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v) {
-      asked[v] = load(grown.data() + i + v * LANES<T>), arriving[v] = load(d_context.data() + i + v * LANES<T>);
+      queries[v] = load(grown.data() + i + v * LANES<T>), arriving[v] = load(d_context.data() + i + v * LANES<T>);
       d_q[v] = d_v[v] = Vec<T>(T(0));
     }
     for (int64_t j = 0; j < count; ++j) {
@@ -183,7 +183,7 @@ class WalkBack {
       const T* key = slot.grown + i;
       Vec<T> fade[VECTORS];
 #pragma GCC unroll 4
-      for (int v = 0; v < VECTORS; ++v) fade[v] = fading(asked[v], load(key + v * LANES<T>));
+      for (int v = 0; v < VECTORS; ++v) fade[v] = fading(queries[v], load(key + v * LANES<T>));
       if (!slot.plain)
         for (int v = 0; v < VECTORS; ++v)
           fade[v] = fading_far(load(query + i + v * LANES<T>), load(slot.key + i + v * LANES<T>));
@@ -217,7 +217,7 @@ class WalkBack {
     copy(at(a.d_states, t, r, n.size), d_h);
     const T *saved = at(a.gates, t, r, (n.cell == ELMAN ? 1 : 4) * n.size), *s = nullptr, *c = nullptr;
     saved = saved ? whole<T>(saved, n.cell == ELMAN ? 1 : 4, n.size, lane, gates) : state(t, r);
-    if (n.cell == GRU) s = whole<T>(at(a.asked, t, r, n.size), 1, n.size, lane, asked);
+    if (n.cell == GRU) s = whole<T>(at(a.prev_states, t, r, n.size), 1, n.size, lane, prev_state);
     if (n.cell == LSTM) c = whole<T>(at(a.cells, t, r, n.size), 1, n.size, lane, cell);
     T* d_projected = at(a.d_projected, t, r, count_gates * n.size);
     cell_backward(n, lane, d_h, saved, s, c, d_cell_state.data() + r * lane, lane == n.size ? d_projected : d_z.data(),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import logging
 import shutil
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -23,6 +21,7 @@ from plait.lab.experiments.launch import Means, carry_out
 from plait.lab.experiments.plan import jobs_of, status_of
 from plait.lab.runs.folder import Journal, is_locked, read_json
 from plait.lab.runs.reading import read_run
+from plait.lab.training.callbacks import announce
 from plait.lab.training.option_defaults import defaults_for
 from plait.lab.training.recipe import Recipe
 from plait.ops.scan import Scan, choose_backend
@@ -62,7 +61,7 @@ class Plan:
     )
 
     def arguments(self, model: str) -> list[str]:
-        """Return `train copy …`: the command-line arguments, after `plait`, that train a model alike."""
+        """Return the command-line arguments after `plait` that train a model likewise: `train copy …`."""
         defaults = defaults_for(["copy", "--model", model]) or {}
         recipe = dataclasses.asdict(self.recipe)
         changed = {key: value for key, value in recipe.items() if value != defaults.get(key)}
@@ -141,7 +140,7 @@ def run_demo(plan: Plan, out: Path, fresh: bool = False, quiet: bool = False) ->
     if fresh:
         _delete(folders.values())
     missing = [name for name, job in jobs.items() if status_of(job) != "complete"]
-    say = partial(print, file=io.StringIO() if quiet else sys.stderr, flush=True)
+    say = partial(announce, quiet=quiet)
     for name, folder in folders.items():
         if name not in missing:
             say(f"{name}: {folder} is complete and reused; --fresh trains it again")

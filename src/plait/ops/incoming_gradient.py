@@ -1,4 +1,4 @@
-"""The gradients that arrive at the results of a walk, made available before any of them flows back."""
+"""The incoming gradients of a walk's results, recorded before its backward pass begins."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch.autograd.function import once_differentiable
 
 from plait.ops.grad_limit import limit_of
 
-__all__ = ["Arrival"]
+__all__ = ["IncomingGradient"]
 
 
-class Arrival:
+class IncomingGradient:
     """A record that is filled as a backward pass begins.
 
-    `output` (T, B, H) is the gradient that arrives at each h_t from outside, None where none does; `limit` is
-    the resulting limit of `grad_limit`. `step` is the current step of a walk.
+    `output` (T, B, H) is the incoming gradient of every h_t, None if there is none; `limit` is the resulting
+    limit of `grad_limit`. `step` is the current step of a walk.
     """
 
     def __init__(self, grad_limit: Tensor | None = None) -> None:
@@ -46,27 +46,27 @@ class Arrival:
 
 class _Arriving(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, arrival: Arrival, *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.arrival = arrival
+    def forward(ctx: Any, incoming: IncomingGradient, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.incoming = incoming
         ctx.set_materialize_grads(False)
         return tuple(tensor.view_as(tensor) for tensor in tensors)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        ctx.arrival.output = gradients[0]
-        ctx.arrival.limit = limit_of(gradients, ctx.arrival.grad_limit)
+        ctx.incoming.output = gradients[0]
+        ctx.incoming.limit = limit_of(gradients, ctx.incoming.grad_limit)
         return (None, *gradients)
 
 
 class _Below(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, state: Tensor, arrival: Arrival) -> Tensor:
-        ctx.arrival = arrival
+    def forward(ctx: Any, state: Tensor, incoming: IncomingGradient) -> Tensor:
+        ctx.incoming = incoming
         return state.view_as(state)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        most = ctx.arrival.limit.to(gradient.dtype)
+        most = ctx.incoming.limit.to(gradient.dtype)
         return gradient.clamp(-most, most), None
