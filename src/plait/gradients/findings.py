@@ -150,7 +150,9 @@ class Findings:
         before, after = tap.padding
         end = tap.length - after
         inputs = [
-            one for one in self.taps if one.stack == tap.stack and one.kind == "input" and not one.reads
+            source
+            for source in self.taps
+            if source.stack == tap.stack and source.kind == "input" and not source.reads
         ]
         if tap.kind == "input" or not inputs:
             return slice(before, end)
@@ -219,7 +221,7 @@ class Findings:
     def acting_on(self, tap: Tapped) -> list[int]:
         """Return the positions of a tap (from 0) that belong to those read at the top of its stack."""
         if tap.reads:
-            return sorted({position for one in tap.reads for position in self.acting_on(one)})
+            return sorted({position for reader in tap.reads for position in self.acting_on(reader)})
         top = self._top(tap.stack)
         acting = self._reads.get(tap.name, self.acting[tap.stack])
         if top is None:
@@ -282,7 +284,7 @@ class Findings:
 
     def _has_side_path(self, stack: str) -> bool:
         """Return True if another stack reads the same input, which passes this one by."""
-        return any(one.stack != stack for tap in self.taps if tap.stack == stack for one in tap.reads)
+        return any(reader.stack != stack for tap in self.taps if tap.stack == stack for reader in tap.reads)
 
     def _enter(self, tops: Sequence[Tapped], position: int) -> Entry | None:
         """Return the outputs of the calls that hold a position, and the gradients that enter there alone."""
@@ -359,7 +361,7 @@ class Findings:
             norms, acting = self.row(tap)
             built = norms == 0
             for other in others:
-                there = next((one for one in other.taps if one.name == name), None)
+                there = next((candidate for candidate in other.taps if candidate.name == name), None)
                 row = None if there is None else other.row(there)[0]
                 if there is None or row is None or row.shape != norms.shape or not row.any():
                     continue
@@ -403,7 +405,10 @@ class Findings:
         """Return True for an input that says something new: not what the model's own input says already."""
         if tap.kind != "input" or tap.source is not None:
             return False
-        norms, first = self.norms[tap.name], next(one for one in self.taps if one.kind == "input")
+        norms, first = (
+            self.norms[tap.name],
+            next(candidate for candidate in self.taps if candidate.kind == "input"),
+        )
         return tap is first or not (
             norms.size == self.norms[first.name].size
             and np.allclose(norms, self.norms[first.name], rtol=1e-6, atol=0)

@@ -119,7 +119,7 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
         else:
             parts = (x.split(1, dim=2) for x in (query, key, value, ranks))
             flags = (x.split(1, dim=1) for x in (valid, number))
-            output = torch.cat([self._read_one(*one) for one in zip(*parts, *flags, strict=True)], dim=2)
+            output = torch.cat([self._read_one(*step) for step in zip(*parts, *flags, strict=True)], dim=2)
         self.count = number[:, -1] + 1
         return output
 

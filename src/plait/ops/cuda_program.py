@@ -75,11 +75,11 @@ def architecture(device: int | None = None) -> str:
 
 
 def parameter_struct(name: str, fields: Mapping[str, str]) -> tuple[type[ctypes.Structure], str]:
-    """Return a kernel's argument struct and its CUDA C++ source, from one list of names and C types.
+    r"""Return a kernel's argument struct and its CUDA C++ source, from one list of names and C types.
 
     >>> Arguments, text = parameter_struct("Arguments", {"output": "float*", "steps": "int"})
     >>> text
-    'struct Arguments {\\n  float* output;\\n  int steps;\\n};\\n'
+    'struct Arguments {\n  float* output;\n  int steps;\n};\n'
     >>> Arguments(None, 7).steps
     7
     """

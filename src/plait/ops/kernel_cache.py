@@ -88,6 +88,7 @@ def is_whole(path: Path) -> bool:
 
 
 def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from plait.lab.report.figure_files import _figures
 from plait.lab.report.gather import gather
-from plait.lab.report.paper import _figures
 from plait.lab.report.plots import plots
 
 

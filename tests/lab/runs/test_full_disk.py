@@ -14,7 +14,7 @@ from plait.errors import OutputError
 from plait.lab.cli import main
 from plait.lab.runs.folder import Journal
 from plait.lab.runs.reading import read_run
-from plait.lab.training.callbacks import Watcher
+from plait.lab.training.callbacks import Callback
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
@@ -50,7 +50,7 @@ def test_half_a_line_does_not_stand_before_a_whole_one(tmp_path):
     assert [line["update"] for line in Journal.read(journal.path)] == [1, 3]
 
 
-class Fills(Watcher):
+class Fills(Callback):
     """The disk is full from some update on: the curve may grow by a few bytes, nothing else."""
 
     def __init__(self, stack, folder, at):
@@ -67,7 +67,7 @@ def test_a_run_on_a_full_disk_goes_on_where_it_was_saved(at, small_fit, tmp_path
     whole = small_fit(tmp_path / "whole")
     folder = tmp_path / "full"
     with contextlib.ExitStack() as stack, pytest.raises(OutputError, match="cannot write"):
-        small_fit(folder, watchers=[Fills(stack, folder, at)])
+        small_fit(folder, callbacks=[Fills(stack, folder, at)])
     assert read_run(folder).status == "interrupted"
     assert not list(folder.glob(".*.part"))
     again = small_fit(folder, resume=True)
@@ -84,10 +84,10 @@ def test_a_curve_that_cannot_be_flushed_is_one_line(small_fit, tmp_path, monkeyp
         if update == 3:
             monkeypatch.setattr(os, "fsync", full)
 
-    watcher = Watcher()
-    watcher.updated = flushed
+    callback = Callback()
+    callback.updated = flushed
     with pytest.raises(OutputError, match="cannot write"):
-        small_fit(tmp_path / "run", watchers=[watcher])
+        small_fit(tmp_path / "run", callbacks=[callback])
     monkeypatch.undo()
     assert small_fit(tmp_path / "run", resume=True).status == "complete"
 

@@ -127,7 +127,7 @@ def run(book, folder, stop_after=None, model="relrnn", **options):
     arguments = {"device": "cpu", "folder": folder, "checkpoint_every": 5}
     if stop_after is not None:
         with pytest.raises(Tired):
-            fit(network, task, recipe, watchers=[Watch()], **arguments)
+            fit(network, task, recipe, callbacks=[Watch()], **arguments)
         network, task = build(description)
         return fit(network, task, recipe, resume=True, **arguments)
     return fit(network, task, recipe, **arguments)

@@ -33,7 +33,7 @@ def text_run(tmp_path, dying):
             device="cpu",
             folder=tmp_path / "run",
             checkpoint_every=5,
-            watchers=[dying(7)],
+            callbacks=[dying(7)],
         )
     return tmp_path / "run"
 

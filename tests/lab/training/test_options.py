@@ -4,7 +4,7 @@ import pytest
 
 from plait.errors import ConfigError
 from plait.lab.cli import main
-from plait.lab.experiments.keeping import HELD
+from plait.lab.experiments.late_information import HELD
 from plait.lab.tasks import CopyTask, PennTreebank, PermutedMNIST, RecallTask, TextTask
 from plait.lab.training.option_defaults import defaults_for
 from plait.lab.training.options import PUBLISHED, published_for, recommended, settings_for

@@ -231,7 +231,7 @@ def test_a_run_that_died_ends_as_one_that_did_not(tmp_path, dying, timeless, num
         model.load_state_dict(models[0].state_dict())
     whole = fit(models[0], (rows, targets), folder=tmp_path / "whole", **given)
     with pytest.raises(dying.error):
-        fit(models[1], (rows, targets), folder=tmp_path / "dead", watchers=[dying(7)], **given)
+        fit(models[1], (rows, targets), folder=tmp_path / "dead", callbacks=[dying(7)], **given)
     resumed = fit(models[2], (rows, targets), folder=tmp_path / "dead", resume=True, **given)
     assert timeless(resumed.metrics) == timeless(whole.metrics)
     for one, two in zip(

@@ -16,7 +16,7 @@ import plait
 from plait.errors import ShapeError
 from plait.models import State
 from plait.ops.attentive_scan import attentive_scan, cpu_step
-from plait.ops.parity import TOLERANCE, Case, Outcome, Problem, differences, make_problem
+from plait.ops.parity import TOLERANCE, Case, ParityResult, Problem, differences, make_problem
 from plait.ops.parity_cases import reaching_cases, sampled
 from plait.ops.scan import Scan, record_backends
 from plait.ops.scan.backends import missing
@@ -81,7 +81,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return taken
 
 
-def walked(problem: Problem, scan: Scan, one: Callable[..., LayerResult]) -> Outcome:
+def walked(problem: Problem, scan: Scan, one: Callable[..., LayerResult]) -> ParityResult:
     """Step by step, every step's memory in place of a trace."""
     state, outputs, borns, relevances = problem.state, [], [], []
     for t, z in enumerate(problem.projected.split(1)):
@@ -92,7 +92,7 @@ def walked(problem: Problem, scan: Scan, one: Callable[..., LayerResult]) -> Out
         relevances.append(state.memory.relevance)
     relevance = torch.stack(relevances)
     trace = Trace(torch.stack(borns), relevance, relevance)
-    return Outcome(LayerResult(torch.cat(outputs), state, trace), {})
+    return ParityResult(LayerResult(torch.cat(outputs), state, trace), {})
 
 
 def by_reference(z, weights, state, scan, reset, noise):  # type: ignore[no-untyped-def]

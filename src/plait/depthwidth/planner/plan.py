@@ -130,7 +130,7 @@ class Judgement:
 
     @property
     def words(self) -> str:
-        """Verdict in words: "balanced", "slightly too shallow", "far too deep" …"""
+        """Verdict in words, such as "balanced", "slightly too shallow" or "far too deep"."""
         return f"{self.degree} {self.verdict}".strip()
 
 

@@ -133,10 +133,10 @@ class _Text(html.parser.HTMLParser):
 
 
 def without_tags(page: str) -> str:
-    """Return the visible text of an HTML page, a blank line between paragraphs.
+    r"""Return the visible text of an HTML page, a blank line between paragraphs.
 
     >>> without_tags("<title>x</title><p>One  <b>two</b>.</p><script>3</script><p>Four &amp; five")
-    'One two.\\n\\nFour & five\\n'
+    'One two.\n\nFour & five\n'
     """
     reader = _Text()
     reader.feed(page)

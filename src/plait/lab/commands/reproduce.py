@@ -95,15 +95,15 @@ def reproduce(
                 name, smoke, text, out, draw, device, max_minutes, together or 4, graphs=not no_graphs
             ),
         )
-    from plait.lab.experiments.launch import Means, carry_out, summarise
+    from plait.lab.experiments.launch import ExecutionOptions, run_experiment, summarise
 
     selection = Selection.read(
         models, delays, rows, columns, seeds, updates=updates, steps=steps, backend=backend
     )
     experiment = selection.of(experiment_named(name, smoke, recipe))
     folder = out or Path("runs", f"{experiment.name}-smoke" if smoke else experiment.name)
-    means = Means(device, together, ray, mps, max_minutes, reuse, retry)
-    outcome, jobs = carry_out(experiment, folder, means)
+    options = ExecutionOptions(device, together, ray, mps, max_minutes, reuse, retry)
+    outcome, jobs = run_experiment(experiment, folder, options)
     lines: tuple[str | Table, ...] = (summarise(outcome), *_pack(folder, pack, pack_light))
     data: dict[str, Any] = {
         "experiment": experiment.name,

@@ -17,7 +17,7 @@ from plait.lab.experiments.pool import Event, Pool
 from plait.lab.experiments.worker import stop_file
 from plait.lab.training.stop import Stop
 
-__all__ = ["Outcome", "Progress", "run_jobs"]
+__all__ = ["ExperimentOutcome", "Progress", "run_jobs"]
 
 ATTEMPTS = 4  # of a run whose worker dies: one, and three retries
 GRACE = 60.0  # seconds a worker may take to save
@@ -54,7 +54,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExperimentOutcome:
     """Outcome of a session in counts of runs; `left` are unfinished, and `reason` says why there are any."""
 
     complete: int
@@ -91,7 +91,7 @@ def run_jobs(
     max_minutes: float | None = None,
     on_progress: OnProgress = lambda progress, event: None,
     retry: bool = False,
-) -> Outcome:
+) -> ExperimentOutcome:
     """Execute every job that is not settled.
 
     Args:
@@ -190,7 +190,7 @@ class _Session:
         self.waiting.insert(0, progress.job)
 
 
-def _outcome(board: dict[str, Progress], settled: list[str], stop: Stop, seconds: float) -> Outcome:
+def _outcome(board: dict[str, Progress], settled: list[str], stop: Stop, seconds: float) -> ExperimentOutcome:
     statuses = [progress.status for progress in board.values()]
     left = sum(status not in SETTLED for status in statuses)
     every = [*statuses, *settled]
@@ -199,7 +199,7 @@ def _outcome(board: dict[str, Progress], settled: list[str], stop: Stop, seconds
         for run in board.values()
         if run.status in ("failed", "diverged", "busy", "interrupted") or run.reason.startswith("no trace")
     )
-    return Outcome(
+    return ExperimentOutcome(
         complete=statuses.count("complete"),
         already=len(settled),
         diverged=every.count("diverged"),

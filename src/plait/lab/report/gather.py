@@ -17,7 +17,7 @@ from plait.lab.runs.difference import SHAPES, class_of, options_of
 from plait.lab.runs.folder import read_json
 from plait.lab.runs.kinds import is_identified, kind_of
 from plait.lab.runs.reading import RunFolder, folder_of_runs, is_run, read_folder
-from plait.lab.strict import checked
+from plait.lab.strict import parse
 
 __all__ = ["Cell", "Group", "gather", "labelled", "score_of"]
 
@@ -155,7 +155,7 @@ def _planned(folder: Path) -> Experiment | None:
     values = read_json(folder / "experiment.json")
     if not isinstance(values, dict) or "kind" not in values:
         return None
-    return checked(Experiment, values)
+    return parse(Experiment, values)
 
 
 def _group(folder: Path, paths: Sequence[Path]) -> Group:

@@ -269,6 +269,7 @@ def _whole(value: float) -> str:
 
 
 def seconds_shown(value: float) -> str:
+    """Format seconds, with a decimal below a thousand."""
     return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
 
 

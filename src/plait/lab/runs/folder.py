@@ -246,6 +246,7 @@ def read_environment(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write a value atomically in the format of the folder's JSON files."""
     write_whole(path, json_bytes(value))
 
 

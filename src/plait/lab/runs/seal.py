@@ -44,6 +44,7 @@ MOST_SUMS = 2**20
 
 
 def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -99,11 +99,11 @@ def encode(
     source = previous_rows(absent, series) if missing == "previous" else np.arange(len(absent))
     if encoding[0] == "word":
         column = table.columns[name]
-        place = {word: index for index, word in enumerate(encoding[1:])}
-        rows = np.zeros((len(column), len(place)))
+        indices = {word: index for index, word in enumerate(encoding[1:])}
+        rows = np.zeros((len(column), len(indices)))
         for row, word in enumerate(column):
-            if word in place:
-                rows[row, place[word]] = 1
+            if word in indices:
+                rows[row, indices[word]] = 1
         return rows[source]
     dates = table.dates(name)
     if dates is None:

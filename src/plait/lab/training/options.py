@@ -28,12 +28,12 @@ __all__ = [
     "OF_EPOCHS",
     "PUBLISHED",
     "SMALL_TEXT",
-    "MeansOptions",
     "ModelOptions",
     "PPOOptions",
     "PolicyOptions",
     "Published",
     "RecipeOptions",
+    "RuntimeOptions",
     "TaskOptions",
     "published_for",
     "recommended",
@@ -141,7 +141,7 @@ class TaskOptions:
 
 
 @dataclass(frozen=True)
-class MeansOptions:
+class RuntimeOptions:
     """Device, limits and output; they do not change the id of the run."""
 
     out: Path = Path("runs")

@@ -32,8 +32,8 @@ from plait.lab.runs.kinds import how_to_resume, unresumable
 from plait.lab.runs.reading import find_run, read_run
 from plait.lab.runs.seal import MARK
 from plait.lab.runs.spec import RunSpec, parse_spec
-from plait.lab.strict import checked
-from plait.lab.training.callbacks import CallbackList, Results, Watcher, announce, display
+from plait.lab.strict import parse
+from plait.lab.training.callbacks import Callback, CallbackList, Results, announce, display
 from plait.lab.training.learner import Learner, Step
 from plait.lab.training.process import Group, device_named, environment, join, peak_memory
 from plait.lab.training.stop import CutShort, Stop
@@ -61,7 +61,7 @@ class Counters:
 def _counters(saved: dict[str, Any]) -> Counters:
     """Return the counters of a checkpoint, validated."""
     try:
-        counters = checked(Counters, saved)
+        counters = parse(Counters, saved)
         check_int(0, update=counters.update, best_update=counters.best_update or 0)
         check_min(0, seconds=counters.seconds, rate=counters.rate)
         for name, results in counters.held_out.items():
@@ -107,7 +107,7 @@ def train(
     max_minutes: float | None = None,
     stop_when: Callable[[], bool] | None = None,
     progress: bool = False,
-    watchers: Iterable[Watcher] = (),
+    callbacks: Iterable[Callback] = (),
 ) -> Fitted:
     """Train the learner that `learner` builds, with or without a run folder, in one or more processes.
 
@@ -120,7 +120,7 @@ def train(
         max_minutes: save and stop after this many minutes.
         stop_when: called after every update; save and stop once it returns True.
         progress: show a progress bar, or lines where there is no terminal, on stderr.
-        watchers: additional callbacks.
+        callbacks: additional callbacks.
 
     Raises:
         DivergedError: if a value is not finite; it names the update and the tensor.
@@ -137,18 +137,18 @@ def train(
         group = stack.enter_context(join(device))
         stack.enter_context(torch.random.fork_rng(devices=[device] if device.type == "cuda" else []))
         trained = learner(group)
-        callbacks = CallbackList(
-            [*display(progress, formatter=trained.formatter), *watchers] if group.first else []
+        listeners = CallbackList(
+            [*display(progress, formatter=trained.formatter), *callbacks] if group.first else []
         )
         run = _open(stack, group, folder, description, resume)
         if run is not None and group.share(run.summary.get("status")) == "complete":
-            callbacks.noted(f"{run.folder} is complete already")
+            listeners.noted(f"{run.folder} is complete already")
             load_weights(trained.network, read_checkpoint(run.checkpoint, run.id))
             return Fitted(
                 trained.network, "complete", run.summary, *run.curves(), run.folder, group.first, already=True
             )
         stack.enter_context(stop)
-        fitted = Session(trained, run, stop, callbacks, checkpoint_every).go()
+        fitted = Session(trained, run, stop, listeners, checkpoint_every).go()
     stop.pass_on()
     return fitted
 
@@ -159,9 +159,9 @@ def train_run(
     device: str | None = None,
     backend: str = "auto",
     checkpoint_every: int | None = None,
-    **means: Any,
+    **options: Any,
 ) -> Fitted:
-    """Train the run of a description, supervised or by PPO; `means` are the options of `train`.
+    """Train the run of a description, supervised or by PPO; `options` are those of `train`.
 
     Args:
         description: what to train; plain data are validated and completed with their defaults first.
@@ -176,7 +176,7 @@ def train_run(
         spec,
         target,
         checkpoint_every=kind.checkpoint_every if checkpoint_every is None else checkpoint_every,
-        **means,
+        **options,
     )
 
 
@@ -233,11 +233,11 @@ class Session:
         learner: Learner,
         run: Run | None = None,
         stop: Stop | None = None,
-        callbacks: Watcher | None = None,
+        callbacks: Callback | None = None,
         checkpoint_every: int = 500,
     ) -> None:
         self.learner, self.run, self.group = learner, run, learner.group
-        self.stop, self.callbacks = stop or Stop(signals=False), callbacks or Watcher()
+        self.stop, self.callbacks = stop or Stop(signals=False), callbacks or Callback()
         self.schedule, self.checkpoint_every = learner.schedule, checkpoint_every
         self.counters = Counters()
         self.regular: dict[str, Any] = {}

@@ -344,7 +344,7 @@ def fit_policy(
         device: auto, cpu, cuda or cuda:N; small policies are fastest on the CPU, where the environments run.
         checkpoint_every: updates between two checkpoints.
         options: further options of `plait.lab.training.session.train`: folder, resume, max_minutes,
-            stop_when, progress, watchers.
+            stop_when, progress, callbacks.
 
     Raises:
         DivergedError: if a value is not finite; it names the update and the tensor.

@@ -22,11 +22,11 @@ from plait.lab.runs.kinds import how_to_repeat
 from plait.lab.runs.reading import RunFolder
 from plait.table import Table, scored
 
-__all__ = ["Beside", "beside"]
+__all__ = ["RunComparison", "compare_runs"]
 
 
 @dataclass(frozen=True)
-class Beside:
+class RunComparison:
     """Comparison of two runs, or the results of one.
 
     `names` distinguish the runs; in `plots` every plot is followed by that of its difference; `commands`
@@ -40,7 +40,7 @@ class Beside:
     commands: Sequence[str | None]
 
 
-def beside(*runs: RunFolder) -> Beside:
+def compare_runs(*runs: RunFolder) -> RunComparison:
     """Compare two runs, or show one."""
     names = _names(runs)
     cells = [Cell("", name, [run]) for name, run in zip(names, runs, strict=True)]
@@ -53,7 +53,7 @@ def beside(*runs: RunFolder) -> Beside:
     if len(runs) == 2:
         tables.append(_options(names, runs))
     commands = [how_to_repeat(run.description, run.folder) for run in runs]
-    return Beside(" beside ".join(names), names, all_plots, tables, commands)
+    return RunComparison(" beside ".join(names), names, all_plots, tables, commands)
 
 
 def _names(runs: Sequence[RunFolder]) -> list[str]:
