@@ -24,5 +24,4 @@ print(", outside the fitted range" if best.extrapolated else "")
 
 for name, depth in (("half as deep", best.depth // 2), ("twice as deep", 2 * best.depth)):
     width = round((budget / (12 * depth)) ** 0.5 / 128) * 128  # 12·L·d² parameters
-    found = judge(depth, width)
-    print(f"{name}: {depth} × {width} is {found.words} by {abs(found.excess_layers):.0f} layers")
+    print(f"{name}: {depth} × {width} is {judge(depth, width).words}")

@@ -6,7 +6,7 @@ import pytest
 
 from plait.depthwidth.planner import Architecture, Experts, count_params, price, read_config
 from plait.depthwidth.planner.cost import price_stack
-from plait.depthwidth.planner.plan import why_no_verdict
+from plait.depthwidth.planner.judgement import why_no_verdict
 from plait.errors import ConfigError
 
 

@@ -12,7 +12,7 @@ def by_name(params):
 
 
 def test_every_law_says_where_it_comes_from():
-    assert len(LAWS) == 7
+    assert len(LAWS) == 8
     for row in evidence(7e9):
         assert row.source
         assert row.fitted
@@ -40,7 +40,10 @@ def test_laws_are_marked_outside_their_sizes():
 
 
 def test_where_they_disagree():
-    assert disagreement(evidence(7e9)) == "Disagree with the guideline at this size: Depth Delusion."
+    assert (
+        disagreement(evidence(7e9))
+        == "Disagree with the guideline at this size: published models, Depth Delusion."
+    )
     assert "plait's grid" in disagreement(evidence(1e6))
     assert disagreement(evidence(1e12)).startswith("No other law that names a number of layers")
     with pytest.raises(ConfigError, match="params"):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from plait.depthwidth.planner import MODELS
 from plait.depthwidth.planner.guideline import parse_budget
 from plait.errors import ConfigError
 from plait.lab import cli
@@ -75,7 +76,12 @@ def test_judge_a_configuration_file(capsys, tmp_path):
     assert data["count"]["total"] == 8_030_261_248
     assert data["params"] == data["count"]["layers"]
     assert run(capsys, "plan", "judge", str(path))[1] == out
-    assert "far too shallow" in out
+    assert out.splitlines()[2].startswith("verdict ")  # first of all
+    assert "shallower than 13 of 25 published models of this size; the 2020 fit, extrapolated, would" in out
+    assert data["verdict"] is None
+    assert data["words"] in out
+    assert [row["name"] for row in data["evidence"]][:2] == ["guideline", "published models"]
+    assert "Fahim and Karim 2026" in out  # the rival laws stand beside it
     assert run(capsys, "plan", "judge", "--config", str(path), "--depth", "3")[0] == 2
     assert run(capsys, "plan", "judge", str(path), "--config", str(path))[0] == 2
     path.write_text("nonsense")
@@ -106,19 +112,19 @@ def test_no_verdict_is_one_line(capsys, tmp_path):
         return run(capsys, "plan", "judge", str(tmp_path))[1], data
 
     out, data = judged(model_type="bert")
-    assert out.splitlines()[-1].startswith("no verdict: the law is about decoders")
+    assert out.splitlines()[0].startswith("no verdict: the law is about decoders")
     assert "none: an encoder keeps no keys and values" in out
     assert "KiB" not in out
     assert data["verdict"] is None
     assert "encoder" in data["no_verdict"]
     assert data["costs"]["cache_bytes"] == 0
     out, data = judged(model_type="t5")
-    assert out.splitlines()[-1].startswith("no verdict: the law is about one stack")
+    assert out.splitlines()[0].startswith("no verdict: the law is about one stack")
     assert data["costs"] is None
     out, data = judged(model_type="gpt2", n_layer=2, n_embd=8, n_head=2)
     assert "no verdict: the law is used for 12·L·d² from 1e+05" in out
     out, _ = judged(model_type="mistral")
-    assert "far too shallow" in out
+    assert "the 2020 fit, extrapolated, would take 54" in out
     assert "32 of 32 layers attend to 4,096 tokens at most" in out
     assert "512 MiB" in out
 
@@ -146,7 +152,7 @@ def test_table(capsys):
     code, out, _ = run(capsys, "plan", "table")
     assert code == 0
     assert "GPT-NeoX 20B" in out
-    assert len(json.loads(run(capsys, "plan", "table", "--json")[1])) == 20
+    assert len(json.loads(run(capsys, "plan", "table", "--json")[1])) == len(MODELS)
 
 
 def test_pictures(capsys, tmp_path):

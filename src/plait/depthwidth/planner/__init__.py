@@ -14,8 +14,9 @@ from plait.depthwidth.planner.guideline import (
     transition_width,
     width_step,
 )
+from plait.depthwidth.planner.judgement import Comparison, Judgement, compare, judge
 from plait.depthwidth.planner.laws import LAWS, Evidence, Law, evidence
-from plait.depthwidth.planner.plan import Comparison, Judgement, Plan, Shape, compare, judge, plan
+from plait.depthwidth.planner.plan import Plan, Shape, plan
 from plait.depthwidth.planner.published_models import MODELS, Model
 
 __all__ = [

@@ -9,13 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median_low
+from typing import Literal
 
-from plait.depthwidth.planner.guideline import check_budget, optimal_shape, transition_params
-from plait.depthwidth.planner.plan import judge
+from plait.depthwidth.planner.guideline import (
+    FITTED_DEPTHS,
+    check_budget,
+    optimal_shape,
+    param_count,
+    transition_params,
+)
+from plait.depthwidth.planner.published_models import MODELS, models_of_size
 
-__all__ = ["LAWS", "Evidence", "Law", "disagreement", "evidence"]
+__all__ = ["LAWS", "Depths", "Evidence", "Law", "Verdict", "disagreement", "evidence", "listed"]
 
-Depths = tuple[float, float]
+Depths = tuple[float | None, float | None]
+Verdict = Literal["too shallow", "balanced", "too deep"]
+FEWEST_MODELS = 3
 
 
 @dataclass(frozen=True)
@@ -23,7 +33,8 @@ class Evidence:
     """Statement of a law about one size.
 
     Attributes:
-        depths: smallest and largest depth it recommends, None if it recommends none.
+        depths: smallest and largest depth it recommends, None for a side it leaves open; None if it
+            recommends none.
         fitted: sizes it was fitted or measured on, in words.
         outside: the size is outside that range.
     """
@@ -34,6 +45,29 @@ class Evidence:
     fitted: str
     outside: bool
     source: str
+
+    @property
+    def subject(self) -> str:
+        """The name in a sentence."""
+        return "the fit" if self.name == "guideline" else self.name
+
+    @property
+    def counts(self) -> bool:
+        """True for the guideline, and for a law that names a depth and was fitted at this size."""
+        return self.depths is not None and (self.name == "guideline" or not self.outside)
+
+    def vote(self, depth: int) -> Verdict | None:
+        """Return the verdict on a depth at this size, None without a recommended depth."""
+        if self.depths is None:
+            return None
+        low, high = self.depths
+        if high is not None and depth > high:
+            return "too deep"
+        return "too shallow" if low is not None and depth < low else "balanced"
+
+    def leaves_open(self, side: int, depth: int) -> bool:
+        """Return True if it names no smallest (0) or largest (1) depth, and does not object to this one."""
+        return self.depths is not None and self.depths[side] is None and self.vote(depth) == "balanced"
 
 
 @dataclass(frozen=True)
@@ -56,15 +90,23 @@ def _levine(params: float) -> tuple[str, Depths | None]:
     return words, (low, high)
 
 
+def _published(params: float) -> tuple[str, Depths | None]:
+    depths = [model.depth for model in models_of_size(params)]
+    if len(depths) < FEWEST_MODELS:
+        return f"{len(depths)} of {len(MODELS)} published models have half to twice this size", None
+    words = f"{len(depths)} models of half to twice this size have {min(depths)} to {max(depths)} layers"
+    return f"{words}, their median {median_low(depths)}", (min(depths), max(depths))
+
+
 def _kaplan(params: float) -> tuple[str, Depths | None]:
     return "shape matters little: 6 layers of 4288 within 3% of the loss of 48 of 1600", None
 
 
 def _mobile(params: float) -> tuple[str, Depths | None]:
-    small = judge(30, 576)
+    guideline = optimal_shape(param_count(30, 576), rounded=False).exact_depth
     return (
         "deep and thin: 30 layers of 576 at 125M, 32 layers at 350M "
-        f"(the guideline calls the first {small.words}, by {small.excess_layers:.1f})"
+        f"(the guideline would take {guideline:.0f} for the first)"
     ), (30.0, 32.0)
 
 
@@ -83,7 +125,7 @@ def _delusion(params: float) -> tuple[str, Depths | None]:
     words = (
         f"at most {most:.0f} layers by one of its formulas for the critical depth, {least:.0f} by the other"
     )
-    return f"{words}; at 7B it saw 64 layers lose to 32 by 0.12 nats", (1.0, most)
+    return f"{words}; at 7B it saw 64 layers lose to 32 by 0.12 nats", (None, most)
 
 
 def _solve(params: float, depth_at: Callable[[float], float]) -> float:
@@ -106,17 +148,24 @@ def _ours(params: float) -> tuple[str, Depths | None]:
     guideline = transition_params(12).value
     return (
         "12 layers lead or share the lead from 0.15M on, one learning rate for all depths "
-        f"(the guideline balances 12 at {guideline / 1e6:.0f}M)"
-    ), (12.0, 12.0)
+        f"(the guideline balances 12 at {guideline / 1e6:.0f}M); more were not tried"
+    ), (12.0, None)
 
 
 LAWS = (
     Law(
         "guideline",
         (transition_params(6).value, transition_params(48).value),
-        "6 to 48 layers",
+        f"{FITTED_DEPTHS[0]} to {FITTED_DEPTHS[1]} layers",
         "Levine et al. 2020, arXiv:2006.12467",
         _levine,
+    ),
+    Law(
+        "published models",
+        (0, float("inf")),
+        f"{len(MODELS)} decoders",
+        "`plait plan table`, and the source of each in MODELS",
+        _published,
     ),
     Law(
         "Kaplan",
@@ -155,7 +204,7 @@ def evidence(params: float) -> list[Evidence]:
     """Evaluate every law at a size, in parameters without embeddings.
 
     >>> [row.name for row in evidence(7e9) if not row.outside and row.depths]
-    ['Depth Delusion']
+    ['published models', 'Depth Delusion']
     """
     check_budget(params)
     rows = []
@@ -171,11 +220,25 @@ def disagreement(rows: list[Evidence]) -> str:
     valid = [row for row in rows if row.depths is not None and not row.outside]
     guideline = next(row for row in rows if row.name == "guideline")
     others = [row for row in valid if row is not guideline]
-    assert guideline.depths is not None
-    low, high = guideline.depths
-    disagreeing = [row.name for row in others if row.depths and (row.depths[1] < low or row.depths[0] > high)]
+    disagreeing = [row.name for row in others if not _overlap(row.depths, guideline.depths)]
     if disagreeing:
         return f"Disagree with the guideline at this size: {', '.join(disagreeing)}."
     if not others:
         return "No other law that names a number of layers was fitted at this size."
     return "No law fitted at this size excludes the guideline's depth."
+
+
+def _overlap(one: Depths | None, other: Depths | None) -> bool:
+    if one is None or other is None:
+        return True
+    low = max(side for side in (one[0], other[0], 1.0) if side is not None)
+    return all(high is None or high >= low for high in (one[1], other[1]))
+
+
+def listed(names: list[str] | tuple[str, ...]) -> str:
+    """Join names to a list in words.
+
+    >>> listed(["the fit", "published models", "MobileLLM"])
+    'the fit, published models and MobileLLM'
+    """
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)

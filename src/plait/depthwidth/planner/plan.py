@@ -1,7 +1,7 @@
-"""Plans and judgements: depth and width for a parameter budget, and the balance of a given shape.
+"""Plans: depth and width for a parameter budget by the guideline.
 
-Both measure a shape by its excess layers, the difference between its depth and the balanced depth at its
-size, and both use one tolerance (`Optimum.tolerance`). The guideline relates depth and width; parameters only
+A shape is measured by its excess layers, the difference between its depth and the balanced depth at its size,
+with one tolerance (`Optimum.tolerance`). The guideline relates depth and width; parameters only
 define which shapes have equal size. A layer of width d has `layer_size`·d² of them: 12 in GPT-2, fewer with
 grouped queries, more with gates, many more with experts. That factor does not change with the width, so the
 balanced depth does not depend on it, nor on whether all experts or only the active ones are counted.
@@ -10,13 +10,10 @@ balanced depth does not depend on it, nor on whether all experts or only the act
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
 
-from plait.depthwidth.bounds import Regime, check_shape, regime, transition_depth
-from plait.depthwidth.planner.config_file import ModelConfig
-from plait.depthwidth.planner.cost import Price, no_verdict, price
+from plait.depthwidth.bounds import Regime, regime
+from plait.depthwidth.planner.cost import Price, price
 from plait.depthwidth.planner.count import Architecture, Count, count_params
 from plait.depthwidth.planner.guideline import (
     BUDGETS,
@@ -26,16 +23,11 @@ from plait.depthwidth.planner.guideline import (
     check_budget,
     optimal_shape,
     param_count,
-    transition_width,
     width_step,
 )
-from plait.depthwidth.planner.published_models import MODELS, Model
 from plait.errors import ConfigError, check_min
 
-__all__ = ["Comparison", "Judgement", "Plan", "Shape", "compare", "judge", "plan", "why_no_verdict"]
-
-Verdict = Literal["too shallow", "balanced", "too deep"]
-Degree = Literal["", "slightly", "clearly", "far"]
+__all__ = ["Plan", "Shape", "plan", "shapes_of_size"]
 
 _SIZE_SCALE = 0.05  # relative error of the size that is penalised as much as a depth off by the tolerance
 _SIZE_ERRORS = (0.1, 0.25, 1.0)  # admitted relative errors of the size, tried until a balanced shape exists
@@ -94,54 +86,6 @@ class Plan:
     alternatives: tuple[Shape, ...]
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """Comparison of a given shape with the guideline.
-
-    Attributes:
-        verdict: balanced within `tolerance` layers, else too shallow or too deep.
-        degree: "slightly" up to twice the tolerance, "clearly" up to five times, "far" beyond.
-        excess_layers: layers beyond the balanced depth of the same size (negative: too few).
-        tolerance: largest |excess_layers| of a balanced shape: error of the fit and rounding of shapes.
-        depth_error: standard error of the balanced depth.
-        width_ratio: width divided by the balanced width of the same size.
-        transition_width: the width that would balance this depth.
-        layer_size: parameters of a layer in units of width².
-        regime: regime of the theory; its two lower bounds are equal at `transition_depth`.
-        nearest: balanced shapes of about this size.
-    """
-
-    depth: int
-    width: int
-    params: int
-    verdict: Verdict
-    degree: Degree
-    excess_layers: float
-    tolerance: float
-    depth_error: float
-    width_ratio: float
-    optimum: Optimum
-    transition_width: float
-    layer_size: float
-    regime: Regime
-    transition_depth: float
-    extrapolated: bool
-    nearest: tuple[Shape, ...]
-
-    @property
-    def words(self) -> str:
-        """Verdict in words, such as "balanced", "slightly too shallow" or "far too deep"."""
-        return f"{self.degree} {self.verdict}".strip()
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Published model and its judgement."""
-
-    model: Model
-    judgement: Judgement
-
-
 def plan(
     params: float,
     head_size: int | None = None,
@@ -174,7 +118,7 @@ def plan(
     budget = _without_embeddings(float(params), vocab, fit) if total else float(params)
     optimum = optimal_shape(budget, rounded=False, fit=fit)
     grid = math.lcm(head_size or 1, multiple_of or width_step(optimum.exact_width))
-    shapes = _shapes(budget, optimum, grid, 12.0, fit)
+    shapes = shapes_of_size(budget, optimum, grid, 12.0, fit)
     best = shapes[0]
     heads = best.width // (head_size or _default_head_size(best.width))
     network = Architecture(best.depth, best.width, heads, vocab=vocab)
@@ -222,8 +166,16 @@ def _without_embeddings(total: float, vocab: int, fit: Fit) -> float:
     return low
 
 
-def _shapes(budget: float, optimum: Optimum, grid: int, layer_size: float, fit: Fit) -> tuple[Shape, ...]:
-    """Return the shape with the smallest penalty for each width on the grid, balanced shapes first."""
+def shapes_of_size(
+    budget: float, optimum: Optimum, grid: int, layer_size: float, fit: Fit
+) -> tuple[Shape, ...]:
+    """Return the shape with the smallest penalty for each width on a grid, balanced shapes first.
+
+    Args:
+        budget: parameters without embeddings.
+        optimum: the balanced shape, around whose width shapes are tried.
+        layer_size: parameters of a layer in units of width².
+    """
     centre = max(1, round(optimum.exact_width / grid))
     for size_error in _SIZE_ERRORS:
         candidates = []
@@ -257,76 +209,3 @@ def _of_width(width: int, budget: float, size_error: float, layer_size: float, f
 
 def _penalty(shape: Shape, budget: float) -> float:
     return (shape.excess_layers / shape.tolerance) ** 2 + (math.log(shape.params / budget) / _SIZE_SCALE) ** 2
-
-
-def judge(
-    depth: int,
-    width: int,
-    params: float | None = None,
-    grid: int | None = None,
-    fit: Fit = GUIDELINE,
-) -> Judgement:
-    """Judge whether a shape is too deep or too shallow, by how much, and find the nearest balanced shapes.
-
-    Args:
-        params: the model's actual parameters without embeddings; None takes 12·depth·width². They affect the
-            suggested shapes, not the verdict.
-        grid: suggested widths are multiples of this; None takes `width_step`.
-
-    >>> verdict = judge(96, 12288)
-    >>> verdict.words, round(verdict.excess_layers, 1), round(verdict.tolerance, 1), verdict.extrapolated
-    ('far too deep', 15.5, 2.3, True)
-    """
-    check_min(1, depth=depth, width=width, grid=1 if grid is None else grid)
-    if int(depth) != depth or int(width) != width:
-        raise ConfigError(f"depth and width: expected whole numbers, got {depth} and {width}")
-    check_shape(depth, width, 0)
-    simple = param_count(depth, width)
-    size = float(params if params is not None else simple)
-    layer_size = 12 * size / simple
-    # Shapes have equal size if depth·width² is equal, whatever the parameters per layer.
-    optimum = optimal_shape(simple, rounded=False, fit=fit)
-    excess = depth - optimum.exact_depth
-    verdict: Verdict = "balanced"
-    degree: Degree = ""
-    if abs(excess) > optimum.tolerance:
-        verdict = "too deep" if excess > 0 else "too shallow"
-        times = abs(excess) / optimum.tolerance
-        degree = "slightly" if times <= 2 else "clearly" if times <= 5 else "far"
-    suggested = _shapes(size, optimum, grid or width_step(optimum.exact_width), layer_size, fit)
-    return Judgement(
-        depth=int(depth),
-        width=int(width),
-        params=int(size),
-        verdict=verdict,
-        degree=degree,
-        excess_layers=excess,
-        tolerance=optimum.tolerance,
-        depth_error=optimum.depth_error,
-        width_ratio=width / optimum.exact_width,
-        optimum=replace(optimum, params=size),
-        transition_width=transition_width(depth, fit).value,
-        layer_size=layer_size,
-        regime=regime(int(depth), int(width)),
-        transition_depth=transition_depth(width),
-        extrapolated=optimum.extrapolated or transition_width(depth, fit).extrapolated,
-        nearest=tuple(shape for shape in suggested if shape.balanced)[:3],
-    )
-
-
-def why_no_verdict(model: ModelConfig) -> str:
-    """Return the reason why the guideline does not apply to a model; empty if it does."""
-    size = param_count(model.depth, model.width)
-    least, most = BUDGETS
-    if not least <= size <= most:
-        return f"the law is used for 12·L·d² from {least:.0e} to {most:.0e}; here it is {size:.3g}"
-    return no_verdict(model.stack)
-
-
-def compare(models: Iterable[Model] = MODELS, fit: Fit = GUIDELINE) -> list[Comparison]:
-    """Compare published shapes with the guideline.
-
-    >>> [row.judgement.words for row in compare() if row.model.name in ("GPT-2 large", "GPT-3 175B")]
-    ['slightly too shallow', 'far too deep']
-    """
-    return [Comparison(model, judge(model.depth, model.width, fit=fit)) for model in models]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plait.depthwidth.planner.guideline import transition_width
-from plait.depthwidth.planner.published_models import MODELS
+from plait.depthwidth.planner.published_models import PLOTTED
 
 __all__ = ["DEEPEST", "Plane", "plane", "published_shapes"]
 
@@ -42,8 +42,8 @@ def plane(deepest: int = DEEPEST, edge: tuple[int, int] = (1, 11)) -> Plane:
 
 
 def published_shapes() -> dict[tuple[int, int], list[str]]:
-    """Return the names of the models with each published (depth, width)."""
+    """Return the names of the plotted models with each published (depth, width)."""
     names: dict[tuple[int, int], list[str]] = {}
-    for model in MODELS:
+    for model in PLOTTED:
         names.setdefault((model.depth, model.width), []).append(model.name)
     return names

@@ -9,8 +9,9 @@ from plait.depthwidth.planner.config_file import ModelConfig
 from plait.depthwidth.planner.cost import Price, price, price_stack
 from plait.depthwidth.planner.count import Architecture
 from plait.depthwidth.planner.guideline import param_count
-from plait.depthwidth.planner.laws import Evidence
-from plait.depthwidth.planner.plan import Comparison, Judgement, Plan, Shape
+from plait.depthwidth.planner.judgement import Comparison, Judgement
+from plait.depthwidth.planner.laws import Evidence, listed
+from plait.depthwidth.planner.plan import Plan, Shape
 from plait.table import Table, percent
 
 __all__ = ["comparison_table", "count_table", "judgement_tables", "law_table", "plan_tables"]
@@ -69,28 +70,37 @@ def _price_cells(cost: Price, against: int) -> list[Any]:
     return [f"{cost.params:,}", f"{cost.flops:.3g}", cache, f"{cost.layers} ({cost.layers / against:.2f}×)"]
 
 
-def law_table(results: Sequence[Evidence]) -> Table:
-    """Return the statement of every law about one size, and the range it was fitted on."""
-    rows: list[list[Any]] = [
-        [row.name, row.statement, row.fitted, "outside" if row.outside else "", row.source] for row in results
-    ]
-    return Table(["law", "statement", "fitted on", "this size", "source"], rows, "Published laws")
+def law_table(results: Sequence[Evidence], depth: int | None = None) -> Table:
+    """Return the statement of every law about one size, and the range it was fitted on.
+
+    Args:
+        depth: number of layers, to show its verdict by each law.
+    """
+    rows: list[list[Any]] = []
+    for row in results:
+        vote = [] if depth is None else [_VOTES[row.vote(depth)] if row.counts else ""]
+        outside = "outside" if row.outside else ""
+        rows.append([row.name, row.statement, *vote, row.fitted, outside, row.source])
+    votes = [] if depth is None else [f"{depth} layers"]
+    columns = ["law", "statement", *votes, "fitted on", "this size", "source"]
+    return Table(columns, rows, "Published laws")
+
+
+_VOTES = {"too shallow": "too few", "balanced": "in range", "too deep": "too many", None: ""}
 
 
 def judgement_tables(result: Judgement) -> list[Table]:
-    """Return the verdict on a shape, and the nearest balanced shapes."""
+    """Return the verdict on a shape, the evidence for it, and shapes that the guideline would take."""
+    low, high = result.interval
+    more = "more" if result.excess_layers > 0 else "fewer"
     rows = [
         ["verdict", result.words],
-        [
-            "layers too many" if result.excess_layers > 0 else "layers too few",
-            f"{abs(result.excess_layers):.1f}; up to {result.tolerance:.1f} count as balanced",
-        ],
-        [
-            "balanced depth at this size",
-            f"{result.optimum.exact_depth:.1f} ± {result.depth_error:.1f}",
-        ],
-        ["width over balanced width", f"{result.width_ratio:.2f}"],
-        ["width that would balance this depth", f"{result.transition_width:,.0f}"],
+        ["depths with support at this size", f"{low:.0f} to {high:.0f}, by {listed(result.supported_by)}"],
+        ["depth by the 2020 fit", f"{result.optimum.exact_depth:.1f} ± {result.depth_error:.1f}"],
+        ["the same with rounding", f"± {result.tolerance:.1f}"],
+        ["layers off the fit", f"{abs(result.excess_layers):.1f} {more}"],
+        ["width over the fit's", f"{result.width_ratio:.2f}"],
+        ["width at which the fit has this depth", f"{result.transition_width:,.0f}"],
         ["parameters of a layer", f"{result.layer_size:.2f}·width²"],
         [
             "regime of the theory",
@@ -98,13 +108,14 @@ def judgement_tables(result: Judgement) -> list[Table]:
         ],
     ]
     title = f"{result.depth} layers, width {result.width:,}, {result.params:,} parameters without embeddings"
-    return [Table(["", ""], rows, title, _notes(result.extrapolated)), _nearest(result)]
+    laws = law_table(result.evidence, result.depth)
+    return [Table(["", ""], rows, title, _notes(result.extrapolated)), laws, _nearest(result)]
 
 
 def _nearest(result: Judgement) -> Table:
     rows = [_shape_cells(option) for option in result.nearest]
     notes = [] if rows else ["none of these widths is balanced at this size"]
-    return Table(list(_SHAPE_COLUMNS), rows, "Nearest balanced shapes of about equal size", notes)
+    return Table(list(_SHAPE_COLUMNS), rows, "Shapes of about equal size that the fit calls balanced", notes)
 
 
 def count_table(model: ModelConfig, context: int = 2048) -> Table:
@@ -173,22 +184,34 @@ def _difference_row(name: str, real: int, simple: int) -> list[Any]:
 
 
 def comparison_table(rows: Sequence[Comparison]) -> Table:
-    """Return the comparison of published shapes with the guideline."""
+    """Return the comparison of published shapes with the guideline and with one another."""
     cells: list[list[Any]] = [
         [
             row.model.name,
             row.model.depth,
             row.model.width,
-            f"{row.judgement.params / 1e9:.3g} B",
+            f"{row.model.params / 1e9:.3g} B",
             f"{row.judgement.optimum.exact_depth:.1f} ± {row.judgement.depth_error:.1f}",
-            f"{row.judgement.optimum.exact_width:,.0f}",
-            row.judgement.words,
             f"{row.judgement.excess_layers:+.1f} (± {row.judgement.tolerance:.1f})",
+            f"{row.judgement.shallower} shallower, {row.judgement.deeper} deeper",
+            row.judgement.verdict or "none",
         ]
         for row in rows
     ]
-    columns = ["model", "depth", "width", "12·L·d²", "balanced depth", "width", "verdict", "layers"]
-    return Table(columns, cells, notes=[_CAVEAT])
+    columns = [
+        "model",
+        "depth",
+        "width",
+        "12·L·d²",
+        "fit's depth",
+        "layers off",
+        "others of its size",
+        "verdict",
+    ]
+    note = (
+        "One word of verdict only where the fit, the published models of this size and all other laws agree."
+    )
+    return Table(columns, cells, notes=[note, _CAVEAT])
 
 
 def _notes(extrapolated: bool) -> list[str]:

@@ -118,7 +118,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan shape": ("plait.lab.commands.plan:shape", "depth and width for a parameter budget (plan 1.3B)"),
     "plan judge": (
         "plait.lab.commands.plan:judge_shape",
-        "judge whether a shape, or a config.json, is too deep or too shallow",
+        "how deep a shape, or a config.json, is beside a fit, other models and laws",
     ),
     "plan table": ("plait.lab.commands.plan:table", "published models against the guideline"),
     "rank": ("plait.lab.commands.rank:rank", "the exact separation rank of a small network"),

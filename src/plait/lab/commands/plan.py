@@ -9,8 +9,9 @@ from typing import Annotated, Any
 from plait.depthwidth.planner.config_file import ModelConfig, read_config
 from plait.depthwidth.planner.cost import price_stack
 from plait.depthwidth.planner.guideline import parse_budget
+from plait.depthwidth.planner.judgement import compare, judge, why_no_verdict
 from plait.depthwidth.planner.laws import disagreement, evidence
-from plait.depthwidth.planner.plan import compare, judge, plan, why_no_verdict
+from plait.depthwidth.planner.plan import plan
 from plait.depthwidth.planner.tables import (
     comparison_table,
     count_table,
@@ -72,10 +73,10 @@ def judge_shape(
     context: int = 2048,
     plot: Path | None = None,
 ) -> CommandResult:
-    """Judge whether a shape is too deep or too shallow for its size, and by how much.
+    """Judge the depth of a shape by a fitted guideline, published models of its size and other laws.
 
-    For a model that is not a decoder, or in which not all layers attend, only parameters and costs are
-    listed: the guideline does not apply to its depth.
+    There is one word of verdict only where all of them agree. For a model that is not a decoder, or in which
+    not all layers attend, only parameters and costs are listed: these laws are not about its depth.
 
     Args:
         path: a Hugging Face config.json, or a folder with one, to read depth, width and the actual parameter
@@ -104,11 +105,9 @@ def judge_shape(
     if reason:
         shape = {"depth": depth, "width": width, "params": params}
         words = {"verdict": None, "words": None, "no_verdict": reason}
-        return CommandResult({**data, **shape, **words}, (*parts, f"no verdict: {reason}"))
+        return CommandResult({**data, **shape, **words}, (f"no verdict: {reason}", *parts))
     result = judge(depth, width, params)
-    return CommandResult(
-        {**data, **jsonable(result), "words": result.words}, (*parts, *judgement_tables(result))
-    )
+    return CommandResult({**data, **jsonable(result)}, (*judgement_tables(result), *parts))
 
 
 def model_data(model: ModelConfig, context: int) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from plait.depthwidth.planner.config_file import ModelConfig, parse_config
 from plait.depthwidth.planner.guideline import FITTED_DEPTHS, parse_budget
-from plait.depthwidth.planner.plan import Judgement, Plan, judge, plan, why_no_verdict
+from plait.depthwidth.planner.judgement import Judgement, judge, why_no_verdict
+from plait.depthwidth.planner.plan import Plan, plan
 from plait.depthwidth.planner.plane import plane, published_shapes
 from plait.depthwidth.planner.tables import count_table, judgement_tables, plan_tables
 from plait.errors import ConfigError, DataError
@@ -67,7 +68,7 @@ def config_view(content: bytes) -> dict[str, Any]:
             model, [replace(table := count_table(model), notes=[*table.notes, f"no verdict: {reason}"])]
         )
     judgement = judge(model.depth, model.width, model.count.layers)
-    return _advice_data(judgement, [count_table(model), *judgement_tables(judgement)])
+    return _advice_data(judgement, [*judgement_tables(judgement), count_table(model)])
 
 
 def _advice_data(shape: Plan | Judgement | ModelConfig, tables: list[Table]) -> dict[str, Any]:
