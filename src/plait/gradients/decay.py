@@ -160,7 +160,7 @@ def later_zeros(norms: Floats, acting: Sequence[int], is_backward: bool = False)
 def _shorter_side(norms: Floats, read: Sequence[int], outside: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Mark the end of a sequence that no path leads to, if paths lead farther before what is read.
 
-    A model that sees a few steps ahead is causal but for these.
+    A model that sees a few steps ahead is causal except for these.
     """
     alive = np.flatnonzero(norms)
     ahead, back = int(alive[-1]) - read[-1], read[0] - int(alive[0])
@@ -183,7 +183,7 @@ def structural_zeros(norms: Floats, acting: Sequence[int], dtype: str = "float32
 
 
 def _relative(norms: Floats, nearest: NDArray[np.int64], distance: NDArray[np.int64]) -> tuple[Floats, bool]:
-    """Return norms over that of the nearest position read, or over the largest where that is no measure.
+    """Return norms over that of the nearest position read, or over the largest if that one is too small.
 
     A loss that feels next to nothing of the position it reads (a delay line, a gate that is shut there) is a
     thousand times larger one step off: a jump, unlike a gradient that grows step by step.

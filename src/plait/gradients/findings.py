@@ -436,7 +436,7 @@ def _chosen(acting: list[int], sampled: int) -> list[int]:
 
 
 def _mixes(rows: Mapping[str, list[Floats]], chosen: list[int]) -> bool:
-    """Return True if what enters at one position is felt at another."""
+    """Return True if a gradient that enters at one position reaches another."""
     return any(
         len(alive := np.flatnonzero(row)) > 1 or (len(alive) == 1 and int(alive[0]) != position)
         for part in rows.values()

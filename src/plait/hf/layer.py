@@ -198,7 +198,7 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
         return torch.where(too_many, dropped, empty)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the size and the offset of the chunk's own mask, which tells padding apart."""
+        """Return the size and the offset of the chunk's own mask, which marks padding."""
         return query_length, self.seen
 
     def get_seq_length(self) -> int:

@@ -14,7 +14,7 @@ from plait.lab.experiments.catalogue import by_name, experiment_named, experimen
 from plait.lab.experiments.plan import jobs_of
 from plait.lab.experiments.untangling.contestants import RECIPES
 from plait.lab.experiments.worker import execute
-from plait.lab.strict import checked
+from plait.lab.strict import parse
 from plait.lab.training.description import build
 from plait.lab.training.options import published_for
 from plait.lab.training.recipe import PPOConfig, Recipe
@@ -32,14 +32,14 @@ EVERY = [
 
 @pytest.mark.parametrize("one", EVERY, ids=lambda e: f"{e.name}-{e.runs[0].column}-{e.smoke}")
 def test_json_and_back(one):
-    assert checked(Experiment, json.loads(json.dumps(dataclasses.asdict(one)))) == one
+    assert parse(Experiment, json.loads(json.dumps(dataclasses.asdict(one)))) == one
 
 
 def test_an_unknown_key_and_a_missing_one_are_named():
     values = dataclasses.asdict(experiment(planned()))
     values["runs"][0]["colour"] = values.pop("claim")
     with pytest.raises(ConfigError, match=r"claim: is missing.*|runs.0.colour: is not known here"):
-        checked(Experiment, json.loads(json.dumps(values)))
+        parse(Experiment, json.loads(json.dumps(values)))
 
 
 def test_published_values_of_table_5():

@@ -328,7 +328,7 @@ def modernbert(v: Values) -> Architecture:
 
 
 def t5(v: Values) -> Architecture:
-    """Build a T5, encoder and decoder; transformers ties its output layer whatever the file says."""
+    """Build a T5, encoder and decoder; transformers always ties its output layer."""
     decoder = v["num_decoder_layers"] or v["depth"]
     return Architecture(
         **_sizes(v, tied=True),

@@ -94,7 +94,7 @@ class Change:
 def changes(before: Measured, now: list[Measured], tolerance: float) -> list[Change]:
     """Compare each part's ratio with the smallest of its new measurements.
 
-    The smallest, because other load on the machine seldom disturbs every measurement. A layer is slower if
+    The smallest, because other load on the machine rarely disturbs every measurement. A layer is slower if
     its ratio grew by more than `tolerance` plus the standard error of the two medians.
     """
     measured_changes = []

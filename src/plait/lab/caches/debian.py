@@ -77,7 +77,7 @@ def unpack(archive: Path, folder: Path, licence: str) -> Package:
     """Write the texts of a .deb file to a folder; of several formats, the one with the most text.
 
     Raises:
-        DataError: if it is no package, or has no texts.
+        DataError: if it is not a package, or has no texts.
     """
     texts: dict[str, dict[str, str]] = {kind: {} for kind in _KINDS}
     notice = b""

@@ -61,7 +61,7 @@ class Variant:
     window: int = 0
     sinks: int = 0
     scores: Scores | None = field(default=None, compare=False)
-    digest: str | None = None  # of the scores
+    digest: str | None = None  # digest of the scores
 
     @staticmethod
     def of(

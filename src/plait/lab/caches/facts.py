@@ -1,6 +1,6 @@
 """Facts in training documents: stated in prose, asked for later, with the answer in the text.
 
-Prose alone seldom reads a state again after a thousand tokens, so scores trained on it have no reason to keep
+Prose alone rarely reads a state again after a thousand tokens, so scores trained on it have no reason to keep
 what a question may need. Formats and wordings differ from those of `plait.lab.caches.needles`, which
 measures.
 """

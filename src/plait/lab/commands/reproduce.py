@@ -63,7 +63,7 @@ def reproduce(
         columns: only columns whose name contains one of these words, separated by commas: learned,chrono.
         seeds: these seeds instead of the experiment's own, separated by commas: 0,1.
         updates: train for at most this many updates; runs of another length count as different runs.
-        steps: table4: environment steps instead of 5,000,000; such runs, too, count as different runs.
+        steps: table4: environment steps instead of 5,000,000; such runs also count as different runs.
         backend: table4: minigrid (Farama's, unchanged) or envpool (C++, about twice as fast overall).
         recipe: published (the paper's tables, the authors' script) or plait (our recommendation), for the
             paper's experiments except table4, figure7 and figure9; in one folder, both are reported together.

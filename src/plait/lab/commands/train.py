@@ -71,8 +71,9 @@ def train(
         epochs: passes over the training data, instead of --updates.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then a download.
         backend: backend of the model's scan; auto chooses.
-        config: train the run that this file describes, or this run anew: a config.json, a run's folder or id.
-            Task and model are those of the description; --seed and the other hyperparameters replace its own.
+        config: train the run that this file describes, or repeat this run: a config.json, a run's folder or
+            id. Task and model are those of the description; --seed and the other hyperparameters replace its
+            own.
         resume: resume this run, bit-exactly, with the options it was started with; only --updates may grow.
     """
     if [task, config, resume].count(None) != 2:

@@ -35,7 +35,7 @@ class ExecutionOptions:
     reuse: Path | None = None
     retry: bool = False
     threads: int = 1  # per worker
-    seconds: float | None = None  # of training per run in total, if time ends it
+    seconds: float | None = None  # seconds of training per run in total, if time ends it
     quiet: bool = False
 
 

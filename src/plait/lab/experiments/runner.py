@@ -19,7 +19,7 @@ from plait.lab.training.stop import Stop
 
 __all__ = ["ExperimentOutcome", "Progress", "run_jobs"]
 
-ATTEMPTS = 4  # of a run whose worker dies: one, and three retries
+ATTEMPTS = 4  # attempts of a run whose worker dies: one, and three retries
 GRACE = 60.0  # seconds a worker may take to save
 PATIENCE = 60.0  # seconds to wait for a folder locked by another process, as by the worker of a killed runner
 RETRY = 1.0  # seconds between two attempts to lock it
@@ -132,7 +132,7 @@ class _Session:
         self.board, self.out, self.pool, self.stop, self.on_progress = board, out, pool, stop, on_progress
         self.waiting = sorted((progress.job for progress in board.values()), key=lambda job: -job.cost)
         self.started: set[str] = set()
-        self.busy: dict[str, float] = {}  # since when a job waits for the lock of its folder
+        self.busy: dict[str, float] = {}  # time since which a job waits for the lock of its folder
         self.sleeping: list[tuple[float, Job]] = []
         self.deadline: float | None = None
 

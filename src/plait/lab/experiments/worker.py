@@ -59,7 +59,7 @@ def execute(job: Job, tell: Tell, orphaned: Callable[[], bool] = lambda: False) 
         summary = read_json(folder / "summary.json")  # `fit` has recorded it
     except (KeyboardInterrupt, SystemExit):
         return {"status": "stopped", "reason": "interrupted"}
-    except Exception as error:  # of any kind: the other runs continue, and this one records the reason
+    except Exception as error:  # the other runs continue, and this one records the reason
         return record_failure(folder, f"{type(error).__name__}: {error}")
     return {
         key: summary.get(key) for key in ("status", "reason", "updates", "score", "best_score", "seconds")

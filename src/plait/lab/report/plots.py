@@ -115,7 +115,7 @@ def _makers(
 ) -> Iterator[tuple[str, str, Callable[[RunFolder, int], Any], str, Sequence[View]]]:
     """Yield key, title, columns, caption and views of every plot of a row.
 
-    Losses of policies are left out: they are no measure of progress.
+    Losses of policies are left out: they do not measure progress.
     """
     score = score_of(run for cell in cells for run in cell.runs)
     label = measure or f"held-out {score}"

@@ -177,7 +177,7 @@ class Run:
         return counters
 
     def _refuse_lost_checkpoint(self) -> None:
-        """Raise if curves or environment.json show that there was a checkpoint: it must not start anew."""
+        """Raise if curves or environment.json show that a checkpoint was lost: the run would be repeated."""
         path = self.metrics.path
         if (path.exists() and path.stat().st_size) or self.environment.get("saved"):
             raise CheckpointError(f"{self.folder} has no checkpoint to resume from; nothing was changed")

@@ -1,4 +1,4 @@
-"""Finding and reading run folders, in whatever state they are.
+"""Finding and reading run folders in any state.
 
 Neither torch nor the checkpoint is needed, so that folders can be reported on wherever they are copied.
 """

@@ -50,7 +50,7 @@ def digest(path: Path) -> str:
 
 
 def digest_of(value: Any) -> str:
-    """Return the SHA-256 of JSON data, whatever its order of keys and its formatting in a file."""
+    """Return the SHA-256 of JSON data, independent of key order and formatting."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

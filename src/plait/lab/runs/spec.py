@@ -19,7 +19,7 @@ __all__ = ["PlainSpec", "RunSpec", "parse_spec"]
 class RunSpec(ABC):
     """Abstract base class of the descriptions of runs: task, model and recipe, complete with their defaults.
 
-    Its JSON is the run's `config.json`, and the run's id is a hash of it. Device, threads and folders are no
+    Its JSON is the run's `config.json`, and the run's id is a hash of it. Device, threads and folders are not
     part of it: they do not change what the run is.
 
     Args:

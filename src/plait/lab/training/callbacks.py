@@ -52,7 +52,7 @@ class Callback:
         """Handle a message for the user."""
 
     def ended(self, summary: dict[str, Any]) -> None:
-        """Handle the end of the session; called whatever the reason."""
+        """Handle the end of the session; called in any case."""
 
 
 class CallbackList(Callback):

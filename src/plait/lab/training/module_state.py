@@ -71,7 +71,7 @@ def _hooked_weights(module: nn.Module) -> set[str]:
 
 
 def constant_buffers(module: nn.Module) -> dict[str, Tensor]:
-    """Return the buffers of a module, but for running statistics and those computed from weights or data."""
+    """Return the buffers of a module, except running statistics and those computed from weights or data."""
     computed = _STATISTICS | {f"{name}_{part}" for name in _hooked_weights(module) for part in "uv"}
     if type_before_parametrizations(module).__module__.startswith(("plait.", "torch.nn.utils.")):
         computed |= {

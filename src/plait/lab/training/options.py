@@ -300,7 +300,8 @@ class Drawn:
     """Default settings of tasks whose sequences are drawn, and which no publication tabulates.
 
     The learning rate settles and non-finite gradients are skipped; on the tasks of ten symbols RelRNN and
-    gated cells with a memory get the settings that learn copy soonest and keep it (results/memory).
+    gated cells with a memory get the settings that learn copy fastest without losing it again
+    (results/memory).
     """
 
     TASKS = ("copy", "transfer", "denoise", "recall", "mqar")

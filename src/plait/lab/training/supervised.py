@@ -105,7 +105,7 @@ class SupervisedLearner(Learner):
 
     @torch.no_grad()
     def sample(self) -> dict[str, Any]:
-        """Return held-out targets beside their predictions, of a regression with one number."""
+        """Return held-out targets with their predictions, for a regression with one number."""
         task = self.task
         if not isinstance(task, SequenceTask) or task.answer != "number" or task.num_classes != 1:
             return {}

@@ -44,7 +44,7 @@ __all__ = [
 
 # the value of a tensor that a scan does not have; its own code never reads it
 ABSENT: Any = None
-_FEW = 2**22  # up to so many elements, launching an addition takes longer than adding
+_FEW = 2**22  # up to this many elements, launching an addition takes longer than adding
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,7 @@ class ReverseWalk(NamedTuple):
 
 
 class ScanWeights(NamedTuple):
-    """The tensors a scan with a memory differentiates with respect to, beside its input and state.
+    """The tensors a scan with a memory differentiates with respect to, besides its input and state.
 
     `recurrent` (G·H, H), gates in torch's order; `query`, `key` (H, H); `energy` (H,); `candidate_bias` (H,)
     or None, the recurrent bias of a GRU's candidate; `modrelu_bias` (H,) or None; `worth` (H,) or None, by
@@ -319,7 +319,7 @@ class ScanWeights(NamedTuple):
 
 
 class PlainWeights(NamedTuple):
-    """The tensors a scan without a memory differentiates with respect to, beside its input and state."""
+    """The tensors a scan without a memory differentiates with respect to, besides its input and state."""
 
     recurrent: Tensor
     candidate_bias: Tensor | None = None

@@ -130,7 +130,8 @@ def usage_gradient(
     It is computed from dL/de (T, B, κ) by slot and the gradients at the outputs.
 
     Sums are taken in one order, so that the result has the same bits every time: what a slot gathers while it
-    holds one state is the difference of two sums from the end, and a state comes and goes once at most.
+    holds one state is the difference of two sums from the end, and a state is written and evicted once at
+    most.
     """
     _, rows, width = d_energies.shape
     state_ids, wide = scanned.ids[..., window:].long(), d_energies.dtype

@@ -30,7 +30,7 @@ class ShapeLoss:
 
 
 def cells_of(records: Sequence[dict[str, Any]]) -> list[ShapeLoss]:
-    """Return the records that did not diverge by shape, smaller shapes first."""
+    """Group the records that did not diverge by shape; smaller shapes come first."""
     losses: dict[tuple[str, int, int, int], list[float]] = defaultdict(list)
     for record in records:
         if not record["diverged"]:

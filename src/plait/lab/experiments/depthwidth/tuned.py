@@ -42,7 +42,7 @@ TUNED = Figure1(
     grids=_grids(
         # around the guideline's sizes for these depths, 0.4 to 3.3 million parameters
         Grid("softmax", depths=(1, 2, 3, 6), budgets=(100_000, 320_000, 1_000_000, 3_200_000)),
-        peaks=(0.032, 0.064, 0.128, 0.256, 0.512),  # of 0.016, 0.032, 0.064 the last was always best
+        peaks=(0.032, 0.064, 0.128, 0.256, 0.512),  # among 0.016, 0.032, 0.064 the last was always best
         lengths=(1500, 4500),
     ),
     seeds=(0,),

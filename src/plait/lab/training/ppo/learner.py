@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 FittedPolicy = Fitted
-_MIN_STD = 0.1  # of advantages; returns in grid worlds lie between 0 and 1
+_MIN_STD = 0.1  # smallest scale of advantages; returns in grid worlds are between 0 and 1
 # Losses -> their names in the learning curve.
 _METRICS = {
     "total": "loss",
@@ -52,7 +52,7 @@ _METRICS = {
     "clip_fraction": "clip_fraction",
     "approx_kl": "approx_kl",
 }
-_SCALARS = ("reward", "terminated", "truncated", "episode_start")  # of a time step
+_SCALARS = ("reward", "terminated", "truncated", "episode_start")  # scalar fields of a time step
 
 
 class Losses(NamedTuple):
