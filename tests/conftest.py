@@ -29,6 +29,7 @@ from torch.utils._device import _device_constructors
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported, which models may do
 
+from plait.lab import own_code
 from plait.lab.experiments import processes
 from plait.lab.experiments.description import Experiment, PlannedRun
 from plait.lab.tasks import IGNORE, Batch, Task, image_files, language, sources, text
@@ -66,6 +67,15 @@ def warm_workers():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "multiprocessing", Warm())
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def named_code(tmp_path_factory):
+    """Code named in tests is remembered in a folder of theirs, not in the user's cache."""
+    file = tmp_path_factory.mktemp("named") / "named-code.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(own_code, "_record_file", lambda: file)
+        yield file
 
 
 @pytest.fixture

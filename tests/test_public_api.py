@@ -39,7 +39,9 @@ SURFACE = (
     "UniformMemory",
     "WindowMemory",
     "__version__",
+    "evaluate_policy",
     "fit",
+    "fit_policy",
     "load",
     "predict",
 )

@@ -71,6 +71,20 @@ def test_every_room_a_user_imports_from_has_a_page():
     assert library | lab <= covered
 
 
+def test_every_name_of_plait_and_every_module_of_the_pages_is_in_the_reference():
+    documented = {
+        name for module in reference.MODULES[1:] for name in importlib.import_module(module).__all__
+    }
+    assert set(plait.__all__) - documented == {"__version__"}
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    imported = {
+        module
+        for page in pages
+        for module in re.findall(r"^ *from (plait[\w.]*) import", page.read_text(), re.MULTILINE)
+    }
+    assert imported <= {*reference.MODULES, "plait"}
+
+
 def test_docstrings_become_markdown():
     docstring = (
         "Say x < y.\n\nArgs:\n    x: what `a<b` is,\n        at length.\n    **rest: more.\n\n>>> 1 + 1\n2"

@@ -8,6 +8,12 @@ from plait.cells import (
     GRUCell as GRUCell,
     LSTMCell as LSTMCell,
 )
+from plait.lab.training.ppo.learner import (
+    fit_policy as fit_policy,
+)
+from plait.lab.training.ppo.rollout import (
+    evaluate_policy as evaluate_policy,
+)
 from plait.lab.training.prediction import (
     predict as predict,
 )

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 from plait.errors import ConfigError, OutputError, check_utf8
 
 __all__ = [
+    "cache_folder",
     "canonical_json",
     "check_picture",
     "destination",
@@ -28,6 +30,18 @@ __all__ = [
 ]
 
 PICTURES = (".png", ".svg", ".pdf")  # suffixes of figures
+
+
+def cache_folder() -> Path:
+    """Return `$PLAIT_CACHE`, or plait's folder in the platform's cache directory."""
+    folder = os.environ.get("PLAIT_CACHE", "")
+    if folder:
+        return Path(folder)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "plait"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "plait" / "cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plait"
 
 
 def plain_bytes(path: str | Path, most: int) -> bytes:

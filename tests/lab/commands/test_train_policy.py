@@ -1,5 +1,6 @@
 """`plait train gym` and `plait train popgym`, as a person uses them."""
 
+import importlib
 import json
 import sys
 
@@ -105,7 +106,7 @@ def test_an_environment_that_raises_is_named_and_the_run_resumes(tmp_path, capsy
     assert len(list(tmp_path.glob("*/checkpoint.safetensors"))) == 1
 
 
-def test_code_that_a_run_folder_names_is_not_run_unasked(tmp_path, capsys, monkeypatch):
+def test_code_that_a_run_folder_names_is_not_run_unasked(tmp_path, capsys, monkeypatch, named_code):
     """A stranger's folder names a module beside it: neither resuming nor watching imports it."""
     from plait.lab import own_code
 
@@ -119,6 +120,7 @@ def test_code_that_a_run_folder_names_is_not_run_unasked(tmp_path, capsys, monke
     folder = json.loads(capsys.readouterr().out)["folder"]
     (tmp_path / "ran").unlink()
     monkeypatch.setattr(own_code, "_TRUSTED", set())
+    named_code.unlink()  # another user's machine
     for line in (
         ["train", "gym", "--resume", folder, "--total-timesteps", "160", "--quiet"],
         ["watch", folder],
@@ -132,6 +134,30 @@ def test_code_that_a_run_folder_names_is_not_run_unasked(tmp_path, capsys, monke
     monkeypatch.setenv("PLAIT_ALLOW", "other,strange")
     assert main(["train", "gym", "--resume", folder, "--total-timesteps", "160", "--quiet"]) == 0
     assert "complete: 160 steps" in capsys.readouterr().out
+
+
+def test_code_that_its_user_named_before_is_run_again_from_the_same_file_alone(tmp_path, capsys, monkeypatch):
+    from plait.lab import own_code
+
+    def in_a_new_process(*line):
+        monkeypatch.setattr(own_code, "_TRUSTED", set())
+        sys.modules.pop("mine_before", None)
+        importlib.invalidate_caches()
+        return main(list(line))
+
+    source = "import gymnasium\n\n\ndef make():\n    return gymnasium.make('CartPole-v1')\n"
+    for name in ("mine", "theirs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine_before.py").write_text(source)
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path / "mine"))
+        assert run("gym", "--env", "mine_before:make", *SMALL, "--out", str(tmp_path / "runs"), "--json") == 0
+        folder = json.loads(capsys.readouterr().out)["folder"]
+        assert in_a_new_process("watch", folder) == 0
+        assert "mine_before:make" in capsys.readouterr().out
+    monkeypatch.syspath_prepend(str(tmp_path / "theirs"))
+    assert in_a_new_process("watch", folder) == 2
+    assert "is not run unasked" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("family", "module"), [("gym", "gymnasium"), ("popgym", "popgym")])

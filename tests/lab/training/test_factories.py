@@ -87,7 +87,7 @@ def test_the_page_does_what_it_says(own, tmp_path, monkeypatch, capsys):
     assert "first" in (tmp_path / "compare/index.html").read_text()
 
 
-def test_a_run_of_ones_own_model_resumes_to_the_same_weights_and_loads(own, monkeypatch, capsys):
+def test_a_run_of_ones_own_model_resumes_to_the_same_weights_and_loads(own, monkeypatch, capsys, named_code):
     own("mine", FIRST.format("LSTM"))
     words = ["train", "copy", "--model", "mine:first", *SMALL]
     assert main([*words, "--updates", "6"]) == 0
@@ -95,6 +95,7 @@ def test_a_run_of_ones_own_model_resumes_to_the_same_weights_and_loads(own, monk
     (whole,), (cut,) = folders("copy-first-*"), sorted(Path("cut").iterdir())
     assert whole.name == cut.name
     monkeypatch.setattr(own_code, "_TRUSTED", set())
+    named_code.unlink()  # another user's machine
     assert main(["train", "--resume", str(cut), "--quiet"]) == 2
     assert "mine:first is code that a run folder names, and is not run unasked" in capsys.readouterr().err
     monkeypatch.setenv("PLAIT_ALLOW", "mine")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ __all__ = ["attention", "curves"]
 def attention(
     run: Annotated[str, option(metavar="RUN")],
     /,
-    output: Annotated[Path, option(aliases=("-o",))] = Path("attention.png"),
+    output: Annotated[Path | None, option(aliases=("-o",))] = None,
     layer: int = 1,
     data: Path | None = None,
     out: Path = Path("runs"),
@@ -27,7 +28,7 @@ def attention(
 
     Args:
         run: a run's folder, its id, or the beginning of its id.
-        output: the picture, .png, .svg or .pdf.
+        output: the picture, .png, .svg or .pdf; attention-RUN.png if left out.
         layer: the layer whose attention is drawn, counted from 1.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then a download.
         out: the folder of runs in which an id is searched.
@@ -38,13 +39,18 @@ def attention(
     from plait.lab.runs.reading import find_run, read_run
     from plait.lab.tasks.sources import data_in
 
-    check_picture(output)
+    if output is not None:
+        check_picture(output)
     folder = find_run(run, out)
+    if output is None:
+        output = Path(f"attention-{folder.resolve().name}{'' if layer == 1 else f'-layer{layer}'}.png")
+    existed = os.path.lexists(output)
     with data_in(data):
         if not (folder / "trace.json").exists():
             write_trace(folder, read_run(folder).description["recipe"]["seed"])
         path = save_figure(draw_trace(folder, layer - 1), output)
-    return CommandResult({"picture": str(path), "trace": str(folder / "trace.json")}, (str(path),))
+    result = {"picture": str(path), "trace": str(folder / "trace.json")}
+    return CommandResult(result, (_written(path, existed),))
 
 
 def curves(
@@ -65,5 +71,10 @@ def curves(
     from plait.lab.runs.reading import find_run
 
     check_picture(output)
+    existed = os.path.lexists(output)
     path = save_figure(draw_validation([find_run(run, out) for run in runs]), output)
-    return CommandResult({"picture": str(path), "runs": list(runs)}, (str(path),))
+    return CommandResult({"picture": str(path), "runs": list(runs)}, (_written(path, existed),))
+
+
+def _written(path: Path, existed: bool) -> str:
+    return f"{path} (in place of the picture that was there)" if existed else str(path)

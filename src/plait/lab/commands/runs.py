@@ -22,16 +22,16 @@ _NAMED = 5  # how many run names fit on a line
 
 
 def list_runs(out: Annotated[Path, option(metavar="OUT")] = Path("runs"), /) -> CommandResult:
-    """List runs as a table: task, model, updates, best score and status.
+    """List runs as a table, the newest first: task or environment, model, length, best score, status, date.
 
     Args:
         out: the folder of runs.
     """
     from plait.lab.runs.reading import all_runs
 
-    records = all_runs(out)
-    rows = [[r.id, r.task, r.model, r.updates, _score(r), _status(r)] for r in records]
-    table = Table(["id", "task", "model", "updates", "best score", "status"], rows)
+    records = sorted(all_runs(out), key=lambda run: run.began, reverse=True)
+    rows = [[r.id, r.task, r.model, _length(r), _score(r), _status(r), _date(r)] for r in records]
+    table = Table(["id", "task", "model", "length", "best score", "status", "began (UTC)"], rows)
     data = [
         {
             "id": r.id,
@@ -39,6 +39,8 @@ def list_runs(out: Annotated[Path, option(metavar="OUT")] = Path("runs"), /) -> 
             "task": r.description.get("task"),
             "model": r.description.get("model"),
             "updates": r.updates,
+            "length": _length(r),
+            "began": r.began,
             "best_score": r.best_score,
             "status": r.status,
             "reason": r.reason,
@@ -170,6 +172,22 @@ def _score(record: RunFolder) -> str:
     from plait.lab.runs.kinds import kind_of
 
     return scored(record.best_score, kind_of(record.description).score)
+
+
+def _length(record: RunFolder) -> str:
+    """Return how long a run is so far, in the unit of its kind: 30 updates, 20,480 steps."""
+    from plait.lab.runs.kinds import kind_of
+
+    kind = kind_of(record.description)
+    try:
+        length = record.updates * kind.per_update(record.description.get("recipe", {}))
+    except (KeyError, TypeError, ValueError):
+        return f"{record.updates:,} updates"
+    return f"{length:,} {kind.unit}{'' if length == 1 else 's'}"
+
+
+def _date(record: RunFolder) -> str:
+    return record.began[:16].replace("T", " ")
 
 
 def _status(record: RunFolder) -> str:

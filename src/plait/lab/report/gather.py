@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ from typing import Any
 from plait.errors import ConfigError, DataError, PlaitError
 from plait.lab.experiments.description import MEANS_NOTHING, Experiment, PlannedRun
 from plait.lab.runs.archive import SUFFIX, opened
-from plait.lab.runs.difference import SHAPES, class_of, options_of
+from plait.lab.runs.difference import SHAPES, class_of, options_of, task_label
 from plait.lab.runs.folder import read_json
 from plait.lab.runs.kinds import is_identified, kind_of
 from plait.lab.runs.reading import RunFolder, folder_of_runs, is_run, read_folder
@@ -308,23 +309,57 @@ def labelled(runs: Sequence[RunFolder]) -> list[Cell]:
     cells: dict[tuple[str, str], list[RunFolder]] = {}
     described = [run for run in runs if run.description]
     for same_task in _alike(described, lambda run: _name(run, "task")):
-        tasks = _variants(same_task, "task")
+        rows = _rows(same_task)
         for same_model in _alike(same_task, _task_and_model):
             models, recipes = _variants(same_model, "model"), _variants(same_model, "recipe")
             for run in same_model:
-                row = [_name(run, "task"), *_telling(run, tasks, "task", always=("delay", "env"))]
                 options = [
                     *_telling(run, models, "model"),
                     *_telling(run, recipes, "recipe", never=("seed",)),
                 ]
                 if not all(is_identified(run.description[part]) for part in ("task", "model")):
                     options.append(run.name)  # it cannot be identified as another seed of some run
-                cells.setdefault((", ".join(row), ", ".join([_name(run, "model"), *options])), []).append(run)
+                row = rows[_description_of_task(run)]
+                cells.setdefault((row, ", ".join([_name(run, "model"), *options])), []).append(run)
     for run in runs:
         if not run.description:
             cells[("?", run.name)] = [run]
     ordered = sorted(cells.items(), key=lambda item: [*map(_by_number, item[0])])
     return [Cell(row, column, _by_seed(members)) for (row, column), members in ordered]
+
+
+def _rows(runs: Sequence[RunFolder]) -> dict[str, str]:
+    """Return the rows of runs whose tasks have one name, by the JSON of the task.
+
+    What follows from a CSV file and its target (columns, classes, a digest) is in a row only where two tasks
+    could not be told apart without it.
+    """
+    variants = _variants(runs, "task")
+    tasks = {_description_of_task(run): run for run in runs}
+    labels: list[dict[str, str]] = []
+    for derived in (_DERIVED, ()):
+        labels.append({})
+        for key, run in tasks.items():
+            label = task_label(run.description["task"]) if _is_csv(run) else _name(run, "task")
+            always, never = (("delay", "env"), derived) if not _is_csv(run) else ((), (*_IN_LABEL, *derived))
+            options = _telling(run, variants, "task", always, never)
+            labels[-1][key] = ", ".join([label, *options])
+    short, long = labels
+    counts = Counter(short.values())
+    return {key: short[key] if counts[short[key]] == 1 else long[key] for key in tasks}
+
+
+_IN_LABEL = ("target", "horizon")  # of a CSV task: its label names them, and its file
+_DERIVED = ("sha256", "features", "classes", "encodings", "answer", "asks", "file")
+
+
+def _is_csv(run: RunFolder) -> bool:
+    task = run.description["task"]
+    return task.get("name") == "csv" and "file" in task
+
+
+def _description_of_task(run: RunFolder) -> str:
+    return json.dumps(run.description["task"], sort_keys=True)
 
 
 def _by_number(label: str) -> list[tuple[float, str]]:
@@ -342,7 +377,7 @@ def _name(run: RunFolder, part: str) -> str:
 
 
 def _task_and_model(run: RunFolder) -> tuple[str, str]:
-    return json.dumps(run.description["task"], sort_keys=True), _name(run, "model")
+    return _description_of_task(run), _name(run, "model")
 
 
 def _alike(runs: Iterable[RunFolder], key: Callable[[RunFolder], Hashable]) -> Iterable[list[RunFolder]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from plait.lab.runs.kinds import unresumable
 
-__all__ = ["SHAPES", "class_of", "difference", "nameless", "options_of", "refusal"]
+__all__ = ["SHAPES", "class_of", "difference", "nameless", "options_of", "refusal", "task_label"]
 
 SHAPES = "shapes of weights"
 _SHORT = 80  # characters of a value in a line
@@ -50,6 +50,22 @@ def class_of(part: dict[str, Any]) -> str:
     """Return the class of an unnamed task or model; of a recurrent model, without the output layer."""
     inside = part.get("parts", {}).get("recurrent", {}) if part["class"] == _NETWORK else {}
     return str(inside.get("class", part["class"]))
+
+
+def task_label(task: dict[str, Any]) -> str:
+    """Return a task as lists and titles name it: with its delay, its environment, or its file and target.
+
+    >>> task_label({"name": "copy", "delay": 100}), task_label({"name": "gym", "env": "CartPole-v1"})
+    ('copy delay 100', 'gym CartPole-v1')
+    >>> task_label({"name": "csv", "file": "data/sales.csv", "target": "units", "horizon": 7})
+    'csv sales.csv: units, 7 rows ahead'
+    """
+    name = str(task.get("name") or (class_of(task) if "class" in task else "?"))
+    if name == "csv" and "file" in task:
+        ahead = f", {task['horizon']} rows ahead" if task.get("horizon") else ""
+        return f"csv {Path(str(task['file'])).name}: {task.get('target', '?')}{ahead}"
+    words = [f"delay {task['delay']}"] if "delay" in task else []
+    return " ".join([name, *words, *([str(task["env"])] if "env" in task else [])])
 
 
 def _inherited(parts: dict[str, Any], path: str, name: str) -> list[Any]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from plait.errors import CheckpointError, ConfigError, PlaitError
-from plait.lab.runs.difference import class_of
+from plait.lab.runs.difference import class_of, task_label
 from plait.lab.runs.folder import is_locked, read_environment, read_json, read_plain, run_id
 from plait.lab.runs.seal import MARK, SUMS
 from plait.lab.runs.vouching import (
@@ -95,11 +95,17 @@ class RunFolder:
 
     @property
     def task(self) -> str:
-        return _shown(self.description.get("task", {}), ("delay",))
+        return task_label(self.description.get("task", {}))
 
     @property
     def model(self) -> str:
-        return _shown(self.description.get("model", {}), ())
+        model = self.description.get("model", {})
+        return str(model.get("name") or (class_of(model) if "class" in model else "?"))
+
+    @property
+    def began(self) -> str:
+        """Return when the latest session began, as an ISO date with time; empty if it is unknown."""
+        return str(self.sessions[-1].get("began", "")) if self.sessions else ""
 
     @property
     def best_score(self) -> float | None:
@@ -400,8 +406,3 @@ def _counted(line: dict[str, Any]) -> int:
 
 def _update(line: Any) -> int:
     return int(line.update if isinstance(line, Mark) else line[0])
-
-
-def _shown(part: dict[str, Any], keys: tuple[str, ...]) -> str:
-    name = str(part.get("name") or (class_of(part) if "class" in part else "?"))
-    return " ".join([name, *(f"{key} {part[key]}" for key in keys if key in part)])

@@ -12,7 +12,6 @@ import hashlib
 import http.client
 import io
 import os
-import sys
 import tempfile
 import urllib.error
 import urllib.parse
@@ -24,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plait.errors import DataError, OutputError
-from plait.files import plain_bytes
+from plait.files import cache_folder, plain_bytes
 
 __all__ = ["MNIST", "TREEBANK", "DataFile", "cache_folder", "data_in", "find", "locate", "read_bytes"]
 
@@ -135,18 +134,6 @@ def _data_folders() -> list[Path]:
     """Return the folder of `data_in`, else `$PLAIT_DATA`, if there is one, and the cache."""
     folder = _FOLDER.get() or os.environ.get("PLAIT_DATA", "")
     return [*([Path(folder)] if folder else []), cache_folder()]
-
-
-def cache_folder() -> Path:
-    """Return `$PLAIT_CACHE`, or plait's folder in the platform's cache directory."""
-    folder = os.environ.get("PLAIT_CACHE", "")
-    if folder:
-        return Path(folder)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "plait"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "plait" / "cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plait"
 
 
 def read_bytes(path: Path) -> bytes:

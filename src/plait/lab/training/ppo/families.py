@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
+import torch
 from torch import nn
 
-from plait.errors import ConfigError, check_choice, check_int
+from plait.errors import ConfigError, UnknownNameError, check_choice, check_int
 from plait.lab.own_code import by_name
 from plait.lab.tasks import minigrid
 from plait.lab.tasks.environments import names, popgym
 from plait.lab.tasks.environments.actions import Actions
-from plait.lab.tasks.environments.base import VectorEnv
+from plait.lab.tasks.environments.base import Observation, VectorEnv
 from plait.lab.tasks.environments.gym import EnvSpec, GymVectorEnv
 from plait.lab.tasks.minigrid.names import BACKENDS, canonical_name, check_transfer
-from plait.lab.tasks.minigrid.observation import GRID_ACTIONS
+from plait.lab.tasks.minigrid.observation import GRID_ACTIONS, GridObservation
+from plait.lab.tasks.minigrid.vocabulary import mission_tokens
 from plait.lab.training.ppo.encoders import GridEncoder, OwnEncoder, SpaceEncoder
 from plait.lab.training.ppo.viewer import Viewer, grid_viewer, gym_viewer
 
-__all__ = ["FAMILIES", "Family", "family_of"]
+__all__ = ["FAMILIES", "Family", "family_of", "guess_family"]
 
 
 class Family(ABC):
@@ -80,6 +84,10 @@ class Family(ABC):
         """Make `num_envs` copies of an environment of this family."""
 
     @abstractmethod
+    def observe(self, observation: Any) -> Any:
+        """Return an observation, as one environment returns it, as tensors (1, …)."""
+
+    @abstractmethod
     def viewer(self, env: str, seed: int, pictures: bool, tile: int) -> Viewer:
         """Return a viewer of one environment; `tile` is the size in pixels of a grid world's cell."""
 
@@ -114,6 +122,11 @@ class MiniGrid(Family):
 
     def make_vec_env(self, env: str, num_envs: int, seed: int = 0, held_out: bool = False) -> VectorEnv:
         return minigrid.make_vec_env(env, num_envs, seed, held_out, self.task["backend"])
+
+    def observe(self, observation: Any) -> Any:
+        tokens = np.asarray(mission_tokens(observation["mission"]), np.uint8)
+        parts = (np.asarray(observation[name], np.uint8) for name in ("image", "direction"))
+        return GridObservation(*(torch.from_numpy(np.array(part)[None]) for part in (*parts, tokens)))
 
     def viewer(self, env: str, seed: int, pictures: bool, tile: int) -> Viewer:
         return grid_viewer(self.canonical_name(env), seed, tile)
@@ -167,6 +180,15 @@ class Gym(Family):
         spec = self.spec if env == self.task["env"] else self._spec_of(env)
         return GymVectorEnv(spec, num_envs, seed, held_out)
 
+    def observe(self, observation: Any) -> Any:
+        space = self.spec.observations
+        buffers = [np.zeros((1, *leaf.buffer[0]), leaf.buffer[1]) for leaf in space.leaves]
+        try:
+            space.writer(buffers)(0, observation)
+        except (TypeError, ValueError, LookupError) as error:
+            raise ConfigError(f"observation: expected one of {space.space}, got another ({error})") from error
+        return Observation(torch.from_numpy(buffer) for buffer in buffers)
+
     def viewer(self, env: str, seed: int, pictures: bool, tile: int) -> Viewer:
         return gym_viewer(self.canonical_name(env), seed, pictures, self.constructor)
 
@@ -193,6 +215,19 @@ class PopGym(Gym):
 
 
 FAMILIES: dict[str, type[Family]] = {family.name: family for family in (MiniGrid, Gym, PopGym)}
+
+
+def guess_family(env: str) -> str:
+    """Return the name of the family that an environment's name belongs to: gym if to no other.
+
+    >>> guess_family("DoorKey-5x5"), guess_family("popgym-RepeatFirstEasy-v0"), guess_family("CartPole-v1")
+    ('minigrid', 'popgym', 'gym')
+    """
+    for name in ("minigrid", "popgym"):
+        with contextlib.suppress(UnknownNameError):
+            (minigrid.names if name == "minigrid" else popgym).canonical_name(env)
+            return name
+    return "gym"
 
 
 def family_of(task: dict[str, Any]) -> Family:

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from plait.errors import CheckpointError, ConfigError, check_choice, check_int
 from plait.estimates import check_weights
-from plait.lab.own_code import is_own_name, name_of
+from plait.lab.own_code import is_own_name, name_of, name_of_factory
 from plait.lab.runs.kinds import kind_of
 from plait.lab.runs.reading import find_run, read_run
 from plait.lab.runs.spec import RunSpec
 from plait.lab.training.factories import FactoryModel
 from plait.lab.training.ppo.encoders import OwnEncoder, UniqueObservations, unique_observations
-from plait.lab.training.ppo.families import Family, family_of
+from plait.lab.training.ppo.families import Family, family_of, guess_family
 from plait.lab.training.recipe import PPOConfig
 from plait.lab.training.spec import ModelSpec
 from plait.models import MODELS, Layer, Recurrent, State
@@ -102,6 +102,29 @@ class Policy(nn.Module):
             logits = torch.cat([logits, self.log_std.expand_as(logits)], -1)
         return logits, self.critic(hidden).squeeze(-1), *rest
 
+    @torch.no_grad()
+    def predict(self, observation: Any, state: Any = None, *, greedy: bool = False) -> tuple[Any, Any]:
+        """Return the action for one environment's observation, as the environment takes it, and the state.
+
+        Args:
+            observation: as the environment's `reset` and `step` return it.
+            state: the state that the previous call returned; None at the start of an episode.
+            greedy: take the most likely action instead of sampling, from torch's global random numbers.
+
+        >>> policy = build_policy(policy_spec("CartPole-v1", hidden_size=8))
+        >>> action, state = policy.predict([0.0, 0.0, 0.0, 0.0])
+        >>> action, state = policy.predict([0.1, 0.0, 0.0, 0.0], state, greedy=True)
+        >>> action in (0, 1)
+        True
+        """
+        device = next(self.parameters()).device
+        observed = self.family.observe(observation).map(lambda part: part.unsqueeze(0).to(device))
+        logits, _, state = self(observed, state)
+        outputs = logits[0].float().cpu()
+        noise = None if greedy else self.actions.noise((1,), torch.default_generator)
+        action = self.actions.mode(outputs) if noise is None else self.actions.sample(outputs, noise)
+        return self.actions.to_env(action[0].tolist()), self.detach_state(state)
+
     def prepare(self, observation: Any, device: torch.device) -> Any:
         """Return an observation (T, B, …) prepared for the several passes of an update.
 
@@ -169,7 +192,7 @@ class PolicySpec(RunSpec):
 
 def policy_spec(
     env: str | Callable[..., Any],
-    model: str = "rellstm",
+    model: str | Callable[..., Any] = "rellstm",
     ppo: PPOConfig | None = None,
     *,
     family: str | None = None,
@@ -183,11 +206,13 @@ def policy_spec(
     """Return the description of a policy's run; further options are those of the model's builder.
 
     Args:
-        env: the environment: a name of the family, or, with the family gym, a function that makes one. If
-            the function can be imported, the run can be resumed anywhere, else by passing it again.
-        model: the policy's memory: the name of a model, a function `module:name`, or none.
+        env: the environment: a name of the family, or, with the family gym, a function that makes one, such
+            as a lambda. If the function can be imported, the run can be resumed anywhere, else by passing it
+            again.
+        model: the policy's memory: the name of a model, a function that builds one or its name `module:name`,
+            or none.
         ppo: hyperparameters of PPO, including the seed.
-        family: minigrid, gym or popgym; by default gym for a function and minigrid for a name.
+        family: minigrid, gym or popgym; by default gym for a function, else the one that has this name.
         test_env: an environment to test the policy in, once, at the end.
         backend: for minigrid: minigrid (Farama's, the default), or envpool.
         time_limit: for gym: steps after which an episode is truncated, instead of the environment's own
@@ -201,19 +226,30 @@ def policy_spec(
     >>> policy_spec("CartPole", "gru", family="gym").family.task
     {'name': 'gym', 'env': 'CartPole-v1', 'test_env': None}
     """
-    if not is_own_name(name_of(model)):
+    model = name_of(model)
+    if not is_own_name(model):
         check_choice(model, POLICIES, "model")
     published = _PUBLISHED_MEMORY if model.startswith("rel") else {}
     changes = {name: value for name, value in options.items() if value is not None}
-    family = family or ("gym" if callable(env) else "minigrid")
+    env, test_env = _name_of_env(env), test_env and _name_of_env(test_env)
+    family = family or ("gym" if is_own_name(env) else guess_family(env))
     backend = backend or ("minigrid" if family == "minigrid" else None)
     extras = {"backend": backend, "time_limit": time_limit, "encoder": encoder and name_of(encoder)}
-    task: dict[str, Any] = {"name": family, "env": name_of(env), "test_env": test_env and name_of(test_env)}
+    task: dict[str, Any] = {"name": family, "env": env, "test_env": test_env}
     task |= {name: value for name, value in extras.items() if value is not None}
     if _has_learned_relevance(changes):
         changes.setdefault("noise", 0.0)
     parts = {"name": model, "hidden_size": hidden_size, **published, **changes}
     return parse_policy({"task": task, "model": parts, "recipe": (ppo or PPOConfig()).values()})
+
+
+def _name_of_env(env: Any) -> str:
+    if callable(getattr(env, "reset", None)) and not isinstance(env, type):
+        raise ConfigError(
+            f"env: expected a function that makes an environment, since several are stepped at once, got "
+            f"{type(env).__name__}; pass one, such as lambda: {type(env).__name__}(…)"
+        )
+    return name_of_factory(env)
 
 
 def describe_policy(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from plait.errors import DivergedError, EnvError
-from plait.lab.own_code import name_of
+from plait.lab.own_code import name_of_factory
 from plait.lab.tasks.environments.base import Snapshot, TimeStep, VectorEnv
 from plait.lab.training.learner import generator_for
 from plait.lab.training.ppo.families import family_of
@@ -199,7 +200,7 @@ def _check_finite(rollout: Rollout) -> None:
 @torch.no_grad()
 def evaluate_policy(
     policy: Policy,
-    env_name: str,
+    env: str | Callable[..., Any] | None = None,
     episodes: int = 64,
     seed: int = 0,
     backend: str | None = None,
@@ -211,20 +212,22 @@ def evaluate_policy(
     episode, so that short episodes do not count more often than long ones.
 
     Args:
-        env_name: an environment of the policy's family.
+        env: an environment of the policy's family, or with the family gym a function that makes one; left
+            out, the one it was trained in.
         episodes: number of episodes, each in an environment of its own.
         seed: decides the episodes and the sampled actions, which are the same at every evaluation.
         backend: backend of a grid world; by default that of the policy's training.
         greedy: take the most likely action instead of sampling.
     """
     family = policy.family if backend is None else family_of({**policy.family.task, "backend": backend})
-    env = family.make_vec_env(name_of(env_name), episodes, seed, held_out=True)
+    name = family.task["env"] if env is None else name_of_factory(env)
+    vec_env = family.make_vec_env(name, episodes, seed, held_out=True)
     was_training = policy.training
     policy.eval()
     try:
-        returns, lengths = _first_episodes(policy, env, generator_for(seed, "held-out", 0, "cpu"), greedy)
+        returns, lengths = _first_episodes(policy, vec_env, generator_for(seed, "held-out", 0, "cpu"), greedy)
     finally:
-        env.close()
+        vec_env.close()
         policy.train(was_training)
     success = {"success": (returns > 0).double().mean().item()} if family.has_success else {}
     return {"score": returns.mean().item(), **success, "length": lengths.double().mean().item()}
