@@ -15,8 +15,8 @@ VANISHED = 1e-6
 EXPLODED = 1e3
 GOOD_FIT = 0.95  # the lowest R² at which a law is reported
 FEWEST = 8  # and the fewest positions it is fitted on
-# A norm that underflows to zero has neighbours below these. If all non-zero norms are larger, a zero means
-# that no path leads to its position.
+# Norms next to one that underflows to zero are below these limits. If all non-zero norms are larger, a zero
+# means that no path leads to its position.
 SMALLEST = {"float64": 1e-290, "float32": 1e-30, "bfloat16": 1e-30, "float16": 1e-5}
 
 Floats = NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Findings of one pass: gradients by tap, positions that the loss reads, and why others get nothing."""
+"""Findings of one pass: gradients by tap, the positions that the loss reads, and the reasons for zeros."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class OutputReads:
     def positions(self, length: int, axis: int | None) -> list[int]:
         """Return the positions at which the loss reads any output that has `length` of them along `axis`.
 
-        An output with several axes of that length is left out: which of them is time cannot be told.
+        An output with several axes of that length is left out: it is unknown which of them is time.
         """
         read: set[int] = set()
         for tensor, gradient in self.parts:
@@ -69,9 +69,8 @@ class OutputReads:
 def with_sources(taps: list[Tapped], inputs: Mapping[str, Tensor], time_axis: int | None) -> list[Tapped]:
     """Add taps of the model's own inputs, each in the stack of the last one that reads it.
 
-    `inputs` are the zeros added to the inputs, by name. One that is the input of no stack, position by
-    position, has its time in the axis that is as long as a stack that depends on it,
-    or several times so.
+    `inputs` are the zeros added to the inputs, by name. For an input that no stack reads position by
+    position, time is the axis whose length is that of a stack that depends on it, or a multiple of it.
     """
     added: dict[str, Tapped] = {}
     for tap in taps:
@@ -183,12 +182,13 @@ class Findings:
         norms = self._whole[top.name]
         direct = top.direct(self.by_tap[top.name])
         if direct is None:
-            # Reads of the output cannot be separated from the next step: the model's own output shows them.
+            # Reads of the output cannot be separated from the recurrence, so they are taken from the model's
+            # own output.
             return self._read_in_output(top) or [int(np.flatnonzero(norms)[-1])]
-        # Nothing reads the output if the loss or another stack takes the last cell state alone.
+        # Nothing reads the output if the loss or another stack uses only the last cell state.
         read = np.flatnonzero(direct).tolist() or [self._last_felt(top)]
         if (top.kind == "block" or len(top.calls) > 1) and len(read) > 1:
-            # A loop of the model's own may read many of these states for an output that is read at few.
+            # A loop in the model may read many of these states for an output that is read at few positions.
             in_output = self._read_in_output(top) or read
             return min(read, in_output, key=len)
         return read
@@ -213,7 +213,7 @@ class Findings:
         return np.flatnonzero(norms_of(gradient, axis, gradient.shape[axis])).tolist() or None
 
     def _output_of(self, top: Tapped) -> tuple[Tensor, Tensor, int] | None:
-        is_last = top.stack == self.taps[-1].stack  # the output of another stack has positions of its own
+        is_last = top.stack == self.taps[-1].stack  # the output of another stack has other positions
         if self.reads is None or not is_last:
             return None
         return self.reads.axis(top.length, top.calls[0].time_axis)
@@ -229,7 +229,7 @@ class Findings:
         length, size = top.length, self.norms[tap.name].size
         if 2 * length <= tap.length:  # the stack takes steps of several positions
             moved = [round((position + 1) * tap.length / length) - 1 for position in acting]
-        elif 2 * tap.length <= length:  # its top has several positions for each of this layer's
+        elif 2 * tap.length <= length:  # the top of the stack has several positions for each of this layer's
             moved = [position * tap.length // length for position in acting]
         else:
             moved = [position + max(0, tap.length - length) for position in acting]
@@ -251,7 +251,8 @@ class Findings:
             entries = list(_output_alone(part, chosen))
         rows = self._rows(top, entries)
         if rows is not None and top.kind == "block" and not _mixes(rows, chosen):
-            # These modules mix no positions, so what reads them does: an attention or a loop of the model's.
+            # These modules do not mix positions, so the module that reads them does: an attention, or a loop
+            # in the model.
             self.acting[top.stack] = acting = self._read_in_output(top) or [
                 int(np.flatnonzero(self._whole[top.name])[-1])
             ]
@@ -270,9 +271,9 @@ class Findings:
             self.reach = {name: Reach(labels, np.stack(part)) for name, part in rows.items()}
 
     def look_both_ways(self) -> None:
-        """Find the stacks in which a position that is read feels later ones, where the norms alone hide it.
+        """Find the stacks in which a read position depends on later ones, if the norms do not show it.
 
-        They do if the last position is read as well as an earlier one.
+        The norms hide it if the last position is read as well as an earlier one.
         """
         for stack, acting in self.acting.items():
             top = self._top(stack)
@@ -283,7 +284,7 @@ class Findings:
                 self._two_way.add(stack)
 
     def _has_side_path(self, stack: str) -> bool:
-        """Return True if another stack reads the same input, which passes this one by."""
+        """Return True if another stack reads the same input, so that a path bypasses this stack."""
         return any(reader.stack != stack for tap in self.taps if tap.stack == stack for reader in tap.reads)
 
     def _enter(self, tops: Sequence[Tapped], position: int) -> Entry | None:
@@ -314,7 +315,7 @@ class Findings:
         return rows
 
     def row(self, tap: Tapped) -> tuple[Floats, list[int]]:
-        """Return the norms that the verdict is about, and the positions read: one if the loss is split."""
+        """Return the norms for the verdict, and the positions read: a single one if the loss is split."""
         reach = self.reach.get(tap.name)
         if reach is None:
             return self.norms[tap.name], self.acting_on(tap)
@@ -336,11 +337,11 @@ class Findings:
         return names
 
     def _is_cut_off(self, tap: Tapped) -> bool:
-        """Return True if a tap has zeros alone though the top of its stack has a gradient."""
+        """Return True if a tap has only zeros although the top of its stack has a gradient."""
         return self._is_used(tap) and not self.norms[tap.name].any() and self._top(tap.stack) is not None
 
     def _is_used(self, tap: Tapped) -> bool:
-        """Return True if the loss depends on a tap, not on the other direction of its layer alone."""
+        """Return True if the loss depends on a tap and not only on the other direction of its layer."""
         top = self._top(tap.stack)
         is_other = top is not None and top is not tap and top.layer == tap.layer
         if is_other and not self.norms[tap.name].any():
@@ -348,14 +349,14 @@ class Findings:
         return any(gradient is not None for gradient in self.by_tap[tap.name])
 
     def _is_read_alone(self, tap: Tapped, norms: Floats, acting: list[int]) -> bool:
-        """Return True for the top of a stack without recurrence: it is felt nowhere but where it is read."""
+        """Return True for the top of a stack without recurrence, whose states affect only positions read."""
         built = self.built.get(tap.name)
         is_built = built is not None and bool(built[norms == 0].all())
         is_read = set(np.flatnonzero(norms).tolist()) <= set(acting)
         return (tap.kind == "block" or is_built) and tap is self._top(tap.stack) and is_read
 
     def explain(self, others: Sequence[Findings]) -> None:
-        """Mark the zeros that `others`, of the same model with other weights, have too: built into it."""
+        """Mark the zeros that `others`, with other weights, share: they are built into the model."""
         for name in self.unexplained():
             tap = next(tap for tap in self.taps if tap.name == name)
             norms, acting = self.row(tap)
@@ -382,7 +383,7 @@ class Findings:
             structural = structural_zeros(row, read, _dtype(tap))
             if tap.name in self.built:
                 structural = self.built[tap.name] | later_zeros(row, read, tap.is_backward)
-            # Each direction of the top layer is read by itself; those of lower layers are read by both.
+            # Each direction of the top layer is read separately; those of lower layers are read by both.
             is_two_way = tap.stack in self._two_way and tap.name not in self._reads
             decay = Decay.of(row, read, structural, tap.is_backward, is_two_way)
         return LayerProfile(
@@ -402,7 +403,7 @@ class Findings:
         )
 
     def _is_shown(self, tap: Tapped) -> bool:
-        """Return True for an input that says something new: not what the model's own input says already."""
+        """Return True for an input that adds information to that of the model's own input."""
         if tap.kind != "input" or tap.source is not None:
             return False
         norms, first = (

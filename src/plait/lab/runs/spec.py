@@ -94,7 +94,7 @@ def parse_spec(values: RunSpec | Mapping[str, Any]) -> RunSpec:
 
 
 def _history(values: Any) -> dict[str, list[int]]:
-    """Return the earlier lengths of a run, validated."""
+    """Validate and return the earlier lengths of a run."""
     is_history = isinstance(values, dict) and all(
         isinstance(lengths, list) and lengths and all(type(length) is int for length in lengths)
         for lengths in values.values()

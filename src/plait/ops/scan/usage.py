@@ -163,7 +163,7 @@ def usage_gradient(
 
 
 def _end(reset: Tensor | None, like: Tensor) -> Tensor:
-    """Return for every step the first later one at which its row is reset, T where there is none: (T, B)."""
+    """Return for every step the next step at which its row is reset, T if there is none: (T, B)."""
     steps, rows, _ = like.shape
     if reset is None:
         return torch.full((steps, rows), steps, device=like.device)
