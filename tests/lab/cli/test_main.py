@@ -25,7 +25,7 @@ def test_a_fault_of_ours_is_one_line_and_says_how_to_report_it(broken, capsys):
     out, error = capsys.readouterr()
     assert out == ""
     assert error.startswith("plait: error: KeyError: ")
-    assert "a fault of plait's, not yours: please report it" in error
+    assert "a bug in plait, please report it" in error
     assert error.count("\n") == 1
 
 

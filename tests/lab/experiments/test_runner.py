@@ -95,8 +95,8 @@ def test_a_run_whose_workers_are_killed_is_left_for_the_next_call_and_the_others
     assert (outcome.complete, outcome.failed, outcome.interrupted, outcome.left) == (1, 0, 1, 1)
     (trouble,) = outcome.troubles
     assert f"T = 99, RNN, seed 0): the worker was ended by signal 9, {ATTEMPTS} times" in trouble
-    assert outcome.problem.startswith("1 run interrupted again and again; "), "so the exit code is 2"
-    assert "1 interrupted again and again: the same command resumes them" in summarise(outcome)
+    assert outcome.problem.startswith("1 run interrupted repeatedly; "), "so the exit code is 2"
+    assert "1 interrupted repeatedly: the same command resumes them" in summarise(outcome)
     assert not Path(jobs[0].folder, "summary.json").exists(), "nothing was recorded against it"
     outcome, pool, _, _ = go(tmp_path, ended(), planned("RNN", delay=99))
     assert (pool.started, outcome.complete, outcome.problem) == ([jobs[0].id], 1, ""), "without --retry"

@@ -111,7 +111,7 @@ def summarise(outcome: ExperimentOutcome) -> str:
     if outcome.busy:
         parts.append(f"{outcome.busy} in use by another process: wait for it to end, then the same command")
     if outcome.interrupted:
-        parts.append(f"{outcome.interrupted} interrupted again and again: the same command resumes them")
+        parts.append(f"{outcome.interrupted} interrupted repeatedly: the same command resumes them")
     if left := outcome.left - outcome.busy - outcome.interrupted:
         parts.append(f"{left} unfinished ({outcome.reason}): the same command resumes them")
     return "\n".join(["; ".join(parts), *outcome.troubles])

@@ -75,7 +75,7 @@ class ExperimentOutcome:
         counts = (
             (self.failed, "failed"),
             (self.busy, "in use by another process"),
-            (self.interrupted, "interrupted again and again"),
+            (self.interrupted, "interrupted repeatedly"),
         )
         parts = [f"{count} run{'s' * (count > 1)} {what}" for count, what in counts if count]
         return "; ".join((", ".join(parts), *self.troubles)) if parts else ""
@@ -163,7 +163,7 @@ class _Session:
         if event.kind == "ended":
             self.started.discard(event.job)
             if progress.status == "stopped" and self.deadline is None:  # not by this session: resume it
-                self._retry(progress, "it was stopped from outside")
+                self._retry(progress, "it was stopped by another process")
             elif progress.status == "busy" and self.deadline is None:
                 self._retry_when_free(progress)
         elif event.kind == "died":

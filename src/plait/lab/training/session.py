@@ -40,7 +40,7 @@ from plait.lab.training.stop import CutShort, Stop
 
 __all__ = ["Fitted", "Session", "load", "train", "train_run"]
 
-_DIVERGED = "the last good checkpoint is kept in {}. Lower the learning rate, clip, or mend the data"
+_DIVERGED = "the last good checkpoint is kept in {}. Lower the learning rate, clip, or fix the data"
 _KEPT = "the run is kept, continue: plait train --resume {}"
 
 
@@ -301,7 +301,7 @@ class Session:
             try:
                 step = self.learner.advance(counters.update + 1, self.stop)
             except CutShort:
-                self.callbacks.noted(f"update {counters.update + 1} was cut short; resuming makes it anew")
+                self.callbacks.noted(f"update {counters.update + 1} was cut short; resuming repeats it")
                 return "stopped", self.stop.reason
             counters.update += 1
             counters.loss = step.figures.get("loss")

@@ -209,7 +209,7 @@ def test_a_rollout_is_aborted_when_a_stop_is_overdue(
         stopped = small_fit(tmp_path / "run", callbacks=[notes], **arguments)
     updates = steps // 10
     assert (stopped.status, stopped.summary["updates"], len(checks)) == ("stopped", updates, steps + 1)
-    assert notes.lines[0] == f"update {updates + 1} was cut short; resuming makes it anew"
+    assert notes.lines[0] == f"update {updates + 1} was cut short; resuming repeats it"
     small_fit(tmp_path / "run", resume=True, **arguments)
     small_fit(tmp_path / "whole", **arguments)
     assert outcome_of(tmp_path / "run") == outcome_of(tmp_path / "whole")
