@@ -119,7 +119,7 @@ def test_a_bad_run_is_a_row_and_the_others_are_shown(name, bench, capsys):
     assert main(["runs", "show", str(bad)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "fault of plait" not in said
+    assert "bug in plait" not in said
     assert main(["report", str(out), "-o", str(out / "report.html")]) == 0
     assert file in (out / "report.html").read_text()
     browser = TestClient(application(out), base_url="http://localhost", raise_server_exceptions=False)

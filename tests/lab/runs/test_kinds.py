@@ -108,4 +108,4 @@ def test_what_is_wrong_with_a_description_out_of_a_file_is_told(part, values, tm
     assert main(["train", "--resume", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "fault of plait" not in said
+    assert "bug in plait" not in said

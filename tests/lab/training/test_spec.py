@@ -215,4 +215,4 @@ def test_what_is_refused_beside_a_description(content, options, words, tmp_path,
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
-    assert "fault of plait" not in error
+    assert "bug in plait" not in error

@@ -304,7 +304,7 @@ def test_a_fault_of_ours_is_a_line_too(address, client_at, monkeypatch, serve_fo
     monkeypatch.setattr(app, "plane_view", broken)
     with serve_folder(tmp_path) as other:
         said = client_at(other).error("plane", status=500)
-    assert said == "this is a fault of plait, not yours: ZeroDivisionError: two lines"
+    assert said == "a bug in plait: ZeroDivisionError: two lines"
 
 
 def test_without_runs_the_other_views_work(tmp_path, serve_folder, client_at):
