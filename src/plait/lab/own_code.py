@@ -147,7 +147,7 @@ def _remember(name: str) -> None:
 
 
 def _was_named_before(name: str) -> bool:
-    """Return whether the user named this code before, and the module is the same file as then."""
+    """Return whether the user has named this code before and its module is still the same file."""
     file = _file_of(name)
     return file is not None and file in _records().get(name, [])
 

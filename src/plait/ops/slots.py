@@ -151,7 +151,7 @@ def uniform_write(h: Tensor, memory: MemoryState, window: int, every: int) -> Me
 
 
 def append(h: Tensor, memory: MemoryState, wanted: Tensor) -> MemoryState:
-    """Grow by one slot that holds h_t in the rows selected by `wanted` (B,) and is empty in the others."""
+    """Append a slot that holds h_t in the rows selected by `wanted` (B,) and is empty in the others."""
     slots, relevance, born, age = memory
     column = wanted.unsqueeze(1)
     return MemoryState(

@@ -278,11 +278,11 @@ class Arriving(NamedTuple):
 
 
 class ReverseWalk(NamedTuple):
-    """The recurrent gradients, left by a walk back through time, all wide.
+    """The recurrent gradients computed by a walk back through time, all wide.
 
-    dL/dz_t; dL/dq_t; dL/dk of h_t; the total dL/dh_t, for `nudge`; the same two for the initial slots;
-    dL/dv_a, of each row where a backend sums it later; dL/ds_0 and dL/dc_0; and, where relevance is learned,
-    dL/d(gᵀh_t), the same for the initial slots, and dL/de of every slot at every step.
+    dL/dz_t; dL/dq_t; dL/dk of h_t; the total dL/dh_t, for `nudge`; the gradients of key and state for the
+    initial slots; dL/dv_a, of each row where a backend sums it later; dL/ds_0 and dL/dc_0; and, where
+    relevance is learned, dL/d(gᵀh_t), the same for the initial slots, and dL/de of every slot at every step.
     """
 
     projected: Annotated[Tensor, Spec("T B GH", "wide")]

@@ -153,7 +153,7 @@ def usage_gradient(
     nothing = len(states)
 
     def of_states(ids: Tensor) -> Tensor:
-        """Return `from_here` where a slot changed, under its state id there; every id occurs at most once."""
+        """Scatter `from_here` to the state ids of slots that changed; every id occurs at most once."""
         scattered = from_here.new_zeros((nothing + 1) * rows)
         index = torch.where(changed & (ids >= 0), ids, nothing) * rows + row
         return scattered.scatter_(0, index.flatten(), from_here.flatten())[: nothing * rows]
