@@ -102,7 +102,7 @@ def value_at_start(module: nn.Module, name: str, buffer: Tensor) -> str | None:
 
 
 def note_trained_buffers(began: dict[tuple[nn.Module, str], str]) -> None:
-    """Remember how training changed the buffers of a network: it stays the network of its run."""
+    """Remember how training changed the buffers of a network, which keeps the description of its run."""
     for (module, name), before in began.items():
         buffer = module._buffers.get(name)
         if buffer is not None and (now := tensor_text(buffer)) != before:
