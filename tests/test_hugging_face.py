@@ -266,7 +266,7 @@ def test_a_pipe_is_not_waited_for(tmp_path, capsys):
     assert "expected a plain file of weights" in refused(capsys, "gradients", "probe", tmp_path)
 
 
-def test_an_adapter_is_no_model(tmp_path, capsys):
+def test_an_adapter_is_refused(tmp_path, capsys):
     (write(tmp_path, GPT2) / "adapter_config.json").write_text('{"base_model_name_or_path": "/etc"}')
     assert "holds an adapter" in refused(capsys, "gradients", "probe", tmp_path)
 

@@ -140,7 +140,7 @@ def test_a_replaced_backend_is_shown(scripts: Callable[..., None]) -> None:
     assert "cluster cannot run here" in result.parts[0].text()  # type: ignore[union-attr]
 
 
-def test_it_goes_on_where_it_was_stopped(scripts: Callable[..., None], tmp_path: Path) -> None:
+def test_a_stopped_sweep_continues(scripts: Callable[..., None], tmp_path: Path) -> None:
     out, ran = tmp_path / "cells.jsonl", []
 
     def script(cell: SweepCell) -> str:

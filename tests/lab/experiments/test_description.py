@@ -104,14 +104,14 @@ def test_figure_3_needs_a_memory_with_window_and_capacity():
             plait.MemLSTM(3, 4, **{option: 5})
 
 
-def test_a_library_that_is_not_there_is_said_before_anything_is_begun(monkeypatch):
+def test_a_missing_library_is_reported_before_any_run(monkeypatch):
     monkeypatch.setitem(sys.modules, "minigrid", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'plait\[rl\]'"):
         experiment_named("table4")
 
 
 @pytest.mark.parametrize("name", ["table8", "table9", "figure7", "figure8", "figure9"])
-def test_missing_data_are_said_before_anything_is_begun(name, nowhere):
+def test_missing_data_are_reported_before_any_run(name, nowhere):
     with pytest.raises(DataError, match=r"looked in .* --data DIR"):
         experiment_named(name)
 
@@ -277,5 +277,5 @@ def test_an_experiment_with_one_recipe_says_so():
     ],
     ids=["one", "by column", "by row", "by cell", "unsaid"],
 )
-def test_how_long_runs_are_is_said_of_the_cells_that_are(runs, said):
+def test_run_lengths_are_listed_by_cells(runs, said):
     assert experiment(*runs).lengths == said

@@ -53,7 +53,7 @@ def test_curves_of_other_updates_are_compared_where_both_are(bench):
     assert columns(plots[1]) == ([100, 200], pytest.approx([10, 20]))
 
 
-def test_what_differs_is_told_and_how_to_repeat_each(pair):
+def test_differences_and_repeat_commands_are_shown(pair):
     found = compare_runs(*map(read_folder, pair))
     came, options = found.tables
     rows = {row[0]: row[1:] for row in came.rows}

@@ -64,7 +64,7 @@ def test_what_a_longer_delay_costs_is_drawn_from_three_delays_on(bench):
     assert [view.name for view in costs.views] == ["updates", "seconds"]
 
 
-def test_two_delays_are_no_trend(bench):
+def test_two_delays_give_no_cost_plot(bench):
     planned = [(f"T = {delay}", "RelRNN", "relrnn", delay, None, "") for delay in (10, 20)]
     where = bench.experiment("costs", planned, seeds=(0,))
     for delay in (10, 20):

@@ -63,7 +63,7 @@ class Fills(Callback):
 
 
 @pytest.mark.parametrize("at", [6, 7])  # a line of the curve is next, or a checkpoint
-def test_a_run_on_a_full_disk_goes_on_where_it_was_saved(at, small_fit, tmp_path, timeless):
+def test_a_run_on_a_full_disk_resumes_from_its_checkpoint(at, small_fit, tmp_path, timeless):
     whole = small_fit(tmp_path / "whole")
     folder = tmp_path / "full"
     with contextlib.ExitStack() as stack, pytest.raises(OutputError, match="cannot write"):
@@ -105,7 +105,7 @@ def test_a_full_disk_keeps_what_was_there(words, bench, tmp_path, capsys):
     assert not list(tmp_path.glob(".*.part"))
 
 
-def test_an_archive_for_which_there_is_no_room(bench, tmp_path, capsys):
+def test_an_archive_larger_than_the_disk_is_refused(bench, tmp_path, capsys):
     assert main(["runs", "pack", str(bench.run().parent), "-o", str(tmp_path / "a.tar.gz")]) == 0
     capsys.readouterr()
     with files_of_at_most(100):

@@ -141,7 +141,7 @@ def test_what_lies_between_the_runs_does_not_matter(bench, capsys):
     assert browser.get("/api/runs").status_code == 200
 
 
-def test_show_does_with_what_is_said(bench, capsys):
+def test_show_works_with_missing_fields(bench, capsys):
     folder = bench.run()  # its session says neither threads nor processes
     assert main(["runs", "show", str(folder)]) == 0
     assert "torch 2.13.0, A Processor, ? threads" in capsys.readouterr().out

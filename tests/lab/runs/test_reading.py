@@ -29,7 +29,7 @@ def test_a_folder_without_a_clock_takes_its_seconds_from_the_total(bench):
     assert [mark.seconds for mark in run.marks] == pytest.approx([7 / 3, 14 / 3, 7.0])
 
 
-def test_without_clock_and_total_there_are_no_seconds(bench):
+def test_without_clock_and_total_seconds_are_unknown(bench):
     folder = bench.run(clock=False)
     (folder / "summary.json").unlink()
     run = read_folder(folder)
@@ -93,7 +93,7 @@ def test_what_is_before_the_damage_is_kept(bench):
     assert len(run.losses) == 3
 
 
-def test_half_a_line_is_no_damage_while_it_is_written(bench):
+def test_a_partial_line_of_a_running_run_is_not_damage(bench):
     folder = bench.run()
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"update": 400')

@@ -38,7 +38,7 @@ def test_lines_come_at_least_so_often():
     assert stream.getvalue().count("loss 0.25000  accuracy 50.0% (training)") == 2
 
 
-def test_the_time_it_will_take_is_told_once_and_early_if_it_is_long(monkeypatch):
+def test_a_long_duration_is_announced_once_and_early(monkeypatch):
     """At 8 s an update, 100 updates: told after the first, in seconds an update."""
     now = [0.0]
     monkeypatch.setattr("plait.lab.training.callbacks.time.monotonic", lambda: now[0])
@@ -104,7 +104,7 @@ def test_the_display_fits_the_stream(monkeypatch):
     assert isinstance(display(True, terminal)[0], Lines), "without rich there are lines"
 
 
-def test_everyone_is_told(small_fit):
+def test_every_callback_is_called(small_fit):
     told = []
 
     class Ear(Callback):

@@ -150,7 +150,7 @@ def untimed(lines):
         ("transformer", {"memory_across_spans": True}),
     ],
 )
-def test_a_killed_run_goes_on_bit_by_bit(book, tmp_path, model, options):
+def test_a_killed_run_resumes_bit_by_bit(book, tmp_path, model, options):
     whole = run(book, tmp_path / "whole", model=model, **options)
     resumed = run(book, tmp_path / "resumed", stop_after=18, model=model, **options)
     assert untimed(resumed.metrics) == untimed(whole.metrics)

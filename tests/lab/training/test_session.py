@@ -132,7 +132,7 @@ def test_the_seed_decides_everything(small_fit, timeless):
     assert timeless(one.metrics) != timeless(other.metrics)
 
 
-def test_dropout_is_drawn_anew_at_every_update_and_again_on_repetition():
+def test_dropout_is_redrawn_at_every_update_and_repeatable():
     def masks(elsewhere):
         seen = []
 
@@ -242,7 +242,7 @@ def test_signals_save_and_stop(number, error, small_fit, timeless, tmp_path):
         assert torch.equal(one, two)
 
 
-def test_the_clock_of_held_out_lines_goes_on_over_sessions(small_fit, tmp_path, monkeypatch):
+def test_the_clock_continues_over_sessions(small_fit, tmp_path, monkeypatch):
     """An hour between two sessions is nobody's training time; a session's own seconds are."""
     from plait.lab.training import session
 

@@ -75,7 +75,7 @@ def test_crossing_and_lag():
     assert shallow[0] not in lag  # smaller than every other: nothing to compare it with
 
 
-def test_nothing_to_draw_is_said(tmp_path):
+def test_an_empty_figure_is_reported(tmp_path):
     with pytest.raises(CheckpointError, match="nothing to draw"):
         draw([], tmp_path)
 

@@ -215,7 +215,7 @@ def test_a_rollout_is_aborted_when_a_stop_is_overdue(
     assert outcome_of(tmp_path / "run") == outcome_of(tmp_path / "whole")
 
 
-def test_without_a_test_environment_there_is_no_final_evaluation(described):
+def test_no_test_environment_no_final_evaluation(described):
     learner = learner_of(parse_policy(described()), torch.device("cpu"), Group())
     assert learner.evaluate(final=True) == {}
 
