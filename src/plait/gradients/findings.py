@@ -90,7 +90,7 @@ def with_sources(taps: list[Tapped], inputs: Mapping[str, Tensor], time_axis: in
 
 
 def _as_long_as(zeros: Tensor, taps: Sequence[Tapped], time_axis: int | None) -> tuple[Tapped, int] | None:
-    """Return the last tap that depends on an input and is as long as one of its axes, and this axis."""
+    """Return the last tap that depends on an input and has the length of one of its axes; also that axis."""
     for times, tap in itertools.product((False, True), reversed(taps)):
         length = tap.length - sum(tap.padding)
         sizes = enumerate(zeros.shape)

@@ -174,7 +174,7 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
         self.values.scatter_(2, index.expand_as(value), value.detach())
         self._is_sorted = False
         occupied = self.births >= 0
-        # A padding step in an empty cache reads nothing that matters, but no mask may be all False.
+        # A padding step in an empty cache has no result that is used, but no mask may be all False.
         readable = (occupied | ~occupied.any(dim=2, keepdim=True)).unsqueeze(2)
         grouped = query.view(*key.shape[:2], -1, query.shape[3])
         if self.policy.move is None:

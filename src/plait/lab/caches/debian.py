@@ -1,6 +1,6 @@
 """Long English texts from Debian's documentation packages, which APT downloads and verifies.
 
-Packages are read as archives and never installed. Each package's copyright file lies beside its texts.
+Packages are read as archives and never installed. Each package's copyright file is stored with its texts.
 """
 
 from __future__ import annotations

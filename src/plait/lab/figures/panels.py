@@ -55,7 +55,7 @@ def draw_panels(rows: Sequence[Sequence[Panel]], *, x_label: str, log_x: bool = 
             axes.set_xscale("log" if log_x else "linear")
             _plot(axes, panel)
     for axes, panel in zip(grid.flat, (panel for panels in rows for panel in panels), strict=True):
-        _mark(axes, panel)  # only now have all curves of a column set its range
+        _mark(axes, panel)  # after all curves of a column have set its range
     for axes in grid[-1]:
         axes.set_xlabel(x_label)
     return figure

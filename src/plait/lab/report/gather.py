@@ -349,7 +349,7 @@ def _rows(runs: Sequence[RunFolder]) -> dict[str, str]:
     return {key: short[key] if counts[short[key]] == 1 else long[key] for key in tasks}
 
 
-_IN_LABEL = ("target", "horizon")  # of a CSV task: its label names them, and its file
+_IN_LABEL = ("target", "horizon")  # options of a CSV task that its label shows, besides its file
 _DERIVED = ("sha256", "features", "classes", "encodings", "answer", "asks", "file")
 
 

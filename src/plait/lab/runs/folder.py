@@ -205,7 +205,7 @@ class Run:
         write_json(self.folder / "environment.json", with_own_digest({**environment, "sessions": sessions}))
 
     def changes(self, here: dict[str, Any]) -> list[str]:
-        """Return what differs from the first session, of all that can change the last bits of a number."""
+        """Return the differences from the first session that can change the last bits of a number."""
         first = next(iter(self.environment.get("sessions", [])), here)
         watched = ("torch", "device", "threads", "processes")
         return [f"{k} was {first[k]} and is {here[k]}" for k in watched if first.get(k, here[k]) != here[k]]

@@ -173,7 +173,7 @@ def _parts(dates: list[datetime | None], series: list[NDArray[np.int64]]) -> lis
 
 
 def _days(dates: list[datetime | None]) -> NDArray[np.float64]:
-    """Return days since the year 1 by the clock of the dates, nan for none."""
+    """Return the days since the year 1, ignoring time zones; nan for a missing date."""
     return np.array(
         [
             math.nan if date is None else date.toordinal() + (date - _midnight(date)).total_seconds() / 86400

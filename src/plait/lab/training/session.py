@@ -380,7 +380,7 @@ class Session:
         return updates * self.learner.steps_per_update
 
     def _position(self) -> dict[str, Any]:
-        """Return the position of the run for its curves: updates, and steps if the learner counts them."""
+        """Return the position of the run in its curves: updates, and steps if the learner counts them."""
         update, unit = self.counters.update, self.learner.formatter.unit
         return {"update": update, **({} if unit == "update" else {f"{unit}s": self._counted(update)})}
 
