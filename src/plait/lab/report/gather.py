@@ -20,7 +20,7 @@ from plait.lab.runs.kinds import is_identified, kind_of
 from plait.lab.runs.reading import RunFolder, folder_of_runs, is_run, read_folder
 from plait.lab.strict import parse
 
-__all__ = ["Cell", "Group", "gather", "labelled", "score_of"]
+__all__ = ["Group", "TableCell", "gather", "labelled", "score_of"]
 
 DEPTH = 3  # results/table5/<run>: runs are searched at most this deep below a given folder
 # Target score by kind of score, where no experiment defines another.
@@ -28,7 +28,7 @@ TARGETS = {"accuracy": 0.99, "return": 0.9, "R²": 0.9, "score": 0.9}
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A cell of a report's table: runs that differ only in their seed, and the score published for them."""
 
     row: str
@@ -51,7 +51,7 @@ class Group:
     folder: Path
     name: str
     title: str
-    cells: Sequence[Cell]
+    cells: Sequence[TableCell]
     kind: str = "table"
     source: str = ""
     claim: str = ""
@@ -190,7 +190,7 @@ def _of_experiment(folder: Path, experiment: Experiment, runs: Sequence[RunFolde
                 scored = _scored_by(_scored_on(run, planned.scored_on), planned.scored_by)
                 by_cell[planned.cell].append(scored)
     cells = [
-        Cell(
+        TableCell(
             planned.row,
             planned.column,
             _by_seed(by_cell[planned.cell]),
@@ -200,9 +200,7 @@ def _of_experiment(folder: Path, experiment: Experiment, runs: Sequence[RunFolde
         for planned in experiment.runs
     ]
     notes = [*([f"These are {MEANS_NOTHING}."] if experiment.smoke else []), *experiment.notes]
-    lengths = experiment.lengths
-    if lengths and lengths not in notes:  # older plans have it among their notes
-        notes.append(lengths)
+    notes += [experiment.lengths] if experiment.lengths else []
     if unplanned:
         notes.append(f"{len(unplanned)} runs here are not part of the plan; they are last in the tables.")
     title = f"{experiment.title} (smoke)" if experiment.smoke else experiment.title
@@ -301,7 +299,7 @@ def _by_seed(runs: Iterable[RunFolder]) -> list[RunFolder]:
     return sorted(runs, key=lambda run: (run.seed is None, run.seed or 0, run.name))
 
 
-def labelled(runs: Sequence[RunFolder]) -> list[Cell]:
+def labelled(runs: Sequence[RunFolder]) -> list[TableCell]:
     """Return cells for runs that are in no plan, a row per task and a column per model.
 
     Labels include the options that distinguish the runs. A run without a description is a cell of its own.
@@ -325,7 +323,7 @@ def labelled(runs: Sequence[RunFolder]) -> list[Cell]:
         if not run.description:
             cells[("?", run.name)] = [run]
     ordered = sorted(cells.items(), key=lambda item: [*map(_by_number, item[0])])
-    return [Cell(row, column, _by_seed(members)) for (row, column), members in ordered]
+    return [TableCell(row, column, _by_seed(members)) for (row, column), members in ordered]
 
 
 def _rows(runs: Sequence[RunFolder]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from plait.lab.report.gather import Cell, Group, score_of
+from plait.lab.report.gather import Group, TableCell, score_of
 from plait.lab.report.plots import Line, Plot, View, plots
 from plait.lab.report.tables import machine, seconds_shown
 from plait.lab.report.thinning import significant
@@ -43,7 +43,7 @@ class RunComparison:
 def compare_runs(*runs: RunFolder) -> RunComparison:
     """Compare two runs, or show one."""
     names = _names(runs)
-    cells = [Cell("", name, [run]) for name, run in zip(names, runs, strict=True)]
+    cells = [TableCell("", name, [run]) for name, run in zip(names, runs, strict=True)]
     group = Group(runs[0].folder.parent, "beside", "", cells, metric=score_of(runs))
     all_plots: list[Plot] = []
     for plot in plots(group):
