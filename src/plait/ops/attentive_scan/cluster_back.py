@@ -216,7 +216,7 @@ _APART = (
     "queries",
     "keys",
     "scores",
-)  # the fields that are views of the joint buffers of `_allocate`
+)  # the fields that are views of the joint buffers
 
 
 _usage_shape, _sums_shape, _outer_shape = lru_cache(UsageShape), lru_cache(SumsShape), lru_cache(OuterShape)
