@@ -85,7 +85,14 @@ def with_sources(taps: list[Tapped], inputs: Mapping[str, Tensor], time_axis: in
     for name, zeros in inputs.items():
         if name not in added and (other := _as_long_as(zeros, taps, time_axis)) is not None:
             tap, axis = other
-            entry = next((one for one in taps if one.stack == tap.stack and one.kind == "input"), None)
+            entry = next(
+                (
+                    candidate
+                    for candidate in taps
+                    if candidate.stack == tap.stack and candidate.kind == "input"
+                ),
+                None,
+            )
             flipped = entry is not None and is_reversed(entry, zeros, axis)
             calls = [Call([zeros], lambda g: g[0], axis)]
             added[name] = Tapped(name, tap.stack, "input", calls, is_backward=flipped)

@@ -68,11 +68,6 @@ def test_smoke_runs_and_full_ones_do_not_share_a_folder(tmp_path):
         lock_folder(tmp_path, experiment(planned())),
     ):
         pass
-    older = json.loads((tmp_path / DESCRIPTION).read_text())
-    del older["smoke"]  # before it was written down
-    (tmp_path / DESCRIPTION).write_text(json.dumps(older))
-    with lock_folder(tmp_path, experiment(planned())):
-        pass
 
 
 def test_two_runners_in_one_folder(tmp_path):
