@@ -193,9 +193,9 @@ def _relative(norms: Floats, nearest: NDArray[np.int64], distance: NDArray[np.in
         return norms / largest, True
     relative = norms / norms[nearest]
     felt = relative > 0
-    order, place = np.unique(distance[felt], return_inverse=True)
+    order, rank = np.unique(distance[felt], return_inverse=True)
     highest = np.zeros(order.size)  # at each distance
-    np.maximum.at(highest, place, relative[felt])
+    np.maximum.at(highest, rank, relative[felt])
     rise = np.log(highest)
     top = int(np.argmax(rise))
     if rise[top] > math.log(EXPLODED) and np.diff(rise[: top + 1]).max() > 0.5 * rise[top]:
