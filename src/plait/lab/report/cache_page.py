@@ -37,6 +37,7 @@ class Scored:
     slots: int | None
     window: int
     sinks: int
+    scores: str | None = None
     losses: dict[int, float] = field(default_factory=dict)
     blocks: dict[int, list[float]] = field(default_factory=dict)
     right: dict[str, dict[int, bool]] = field(default_factory=dict)
@@ -89,13 +90,15 @@ def read_results(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], li
     if not scored:
         raise ConfigError(f"{folder}: expected results, got none yet")
     ordered = sorted(scored.values(), key=lambda result: -1 if result.slots is None else result.slots)
+    _distinguish(ordered)
     return description, [record["session"] for record in records if "session" in record], ordered
 
 
 def _add(scored: dict[tuple[Any, ...], Scored], record: dict[str, Any]) -> None:
     cell, task = record["cell"], record["cell"]["task"]
     size = (cell["policy"], cell["slots"], cell["window"], cell["sinks"])
-    scores = scored.setdefault((*size, cell.get("scores")), Scored(*size))
+    key = (*size, cell.get("scores"))
+    scores = scored.setdefault(key, Scored(*key))
     for number, result in zip(cell["numbers"], record["results"], strict=True):
         if task == "text":
             scores.losses[number] = float(result["loss"])
@@ -106,6 +109,24 @@ def _add(scored: dict[tuple[Any, ...], Scored], record: dict[str, Any]) -> None:
     scores.tokens += record["tokens"]
     scores.seconds += record["processor_seconds"]
     scores.kept = record.get("kept", scores.kept)
+
+
+def _distinguish(scored: Sequence[Scored]) -> None:
+    """Add to a policy's name the window, sinks or scores that distinguish caches of equal size."""
+    differing = {
+        (result.policy, name)
+        for name in ("window", "sinks", "scores")
+        for result, other in itertools.combinations(scored, 2)
+        if (result.policy, result.slots) == (other.policy, other.slots)
+        and getattr(result, name) != getattr(other, name)
+    }
+    for result in scored:
+        parts = [
+            f"{name} {str(getattr(result, name))[:8]}"
+            for name in ("window", "sinks", "scores")
+            if (result.policy, name) in differing
+        ]
+        result.policy = f"{result.policy} ({', '.join(parts)})" if parts else result.policy
 
 
 def write_cache_page(folder: Path) -> CachePage:
