@@ -1,4 +1,4 @@
-"""Suspicion that an axis named as time is another one."""
+"""A check for a time axis that is in fact the batch or the features."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ class OutputReads:
     def of(value: Tensor, nudged: Sequence[tuple[Tensor, Tensor]]) -> OutputReads:
         """Collect the gradients by outputs that `nudge_output` returned, each with its zeros.
 
-        Those by the zeros are what the loss itself reads. A loss that the model computes reads none of them;
-        then the gradients by the outputs are taken, which include what other outputs read.
+        Gradients of the zeros are those of the loss itself. A loss computed inside the model does not use the
+        returned outputs; then the gradients of the outputs are taken, which include reads by other outputs.
         """
         tensors = [tensor for tensor, _ in nudged]
         gradients = _gradients_or_none(value, [zero for _, zero in nudged])
@@ -474,7 +474,7 @@ class Findings:
 
 
 def _depends(output: Tensor, entering: Tensor, tops: Sequence[Tapped]) -> bool:
-    """Return True if what enters an output reaches the outputs of a layer."""
+    """Return True if a gradient that enters an output reaches the outputs of a layer."""
     zeros = [call.zeros[call.direct] for top in tops for call in top.calls if call.direct is not None]
     parts = torch.autograd.grad(output, zeros, entering, retain_graph=True, allow_unused=True)
     return any(part is not None and bool(part.any()) for part in parts)

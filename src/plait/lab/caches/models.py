@@ -148,7 +148,7 @@ def convert_gguf(path: Path, folder: Path) -> Path:
 
 
 def _converted(path: Path) -> Path:
-    """Return the folder converted from a .gguf file, after converting the file if there is none yet."""
+    """Return the folder converted from a .gguf file; convert the file if there is none yet."""
     folder = path.with_suffix("")
     if not folder.exists():
         try:
