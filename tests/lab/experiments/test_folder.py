@@ -68,6 +68,14 @@ def test_smoke_runs_and_full_ones_do_not_share_a_folder(tmp_path):
         lock_folder(tmp_path, experiment(planned())),
     ):
         pass
+    plan = json.loads((tmp_path / DESCRIPTION).read_text())
+    del plan["smoke"]
+    (tmp_path / DESCRIPTION).write_text(json.dumps(plan))
+    with (
+        pytest.raises(OutputError, match="was not written by this version; choose another --out"),
+        lock_folder(tmp_path, experiment(planned())),
+    ):
+        pass
 
 
 def test_two_runners_in_one_folder(tmp_path):

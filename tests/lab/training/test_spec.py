@@ -15,11 +15,11 @@ from plait.lab.cli import main
 from plait.lab.runs.archive import pack
 from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.runs.folder import run_id
-from plait.lab.runs.spec import parse_spec
 from plait.lab.tasks import CopyTask
 from plait.lab.tasks.table import task_named
 from plait.lab.training.description import Network
 from plait.lab.training.recipe import HyperParams
+from plait.lab.training.run_spec import parse_spec
 from plait.models import MODELS, RelRNN
 from plait.models.options import check_model, complete_model, model_defaults
 

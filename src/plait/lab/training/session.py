@@ -30,11 +30,11 @@ from plait.lab.runs.checkpoint import load_weights, read_checkpoint
 from plait.lab.runs.folder import Run
 from plait.lab.runs.kinds import how_to_resume, unresumable
 from plait.lab.runs.reading import find_run, read_run
-from plait.lab.runs.spec import RunSpec, parse_spec
 from plait.lab.strict import parse
 from plait.lab.training.callbacks import Callback, CallbackList, Results, announce, display
 from plait.lab.training.learner import Learner, Step
 from plait.lab.training.process import Group, device_named, environment, join, peak_memory
+from plait.lab.training.run_spec import RunSpec, build_network, make_learner, parse_spec
 from plait.lab.training.stop import CutShort, Stop
 
 __all__ = ["Fitted", "Session", "load", "train", "train_run"]
@@ -171,7 +171,7 @@ def train_run(
     kind = spec.kind
     target = device_named(device or kind.device)
     return train(
-        lambda group: kind.call("learner", spec, target, group, backend),
+        lambda group: make_learner(spec, target, group, backend),
         spec,
         target,
         checkpoint_every=kind.checkpoint_every if checkpoint_every is None else checkpoint_every,
@@ -193,8 +193,7 @@ def load(
     """
     record = read_run(find_run(run))
     if model is None:
-        spec = parse_spec(record.description)
-        model = spec.kind.call("network", spec, backend)
+        model = build_network(parse_spec(record.description), backend)
     network: nn.Module = model
     load_weights(network, read_checkpoint(record.folder / "checkpoint.safetensors", record.id))
     return network.to(device_named(device)).eval()

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from plait.errors import ConfigError, PlaitError
 from plait.lab.own_code import is_own_name
 from plait.lab.runs.difference import nameless
-from plait.lab.runs.spec import RunSpec, parse_spec
 from plait.lab.strict import parse
 from plait.lab.tasks import Task, task_named
 from plait.lab.training.factories import FactoryModel, parse_own_task
 from plait.lab.training.recipe import Recipe
+from plait.lab.training.run_spec import RunSpec, parse_spec
 from plait.models import MODELS
 from plait.models.named import NamedModel
 from plait.models.options import complete_model

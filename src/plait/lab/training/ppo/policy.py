@@ -15,11 +15,11 @@ from plait.estimates import check_weights
 from plait.lab.own_code import is_own_name, name_of, name_of_factory
 from plait.lab.runs.kinds import kind_of
 from plait.lab.runs.reading import find_run, read_run
-from plait.lab.runs.spec import RunSpec
 from plait.lab.training.factories import FactoryModel
 from plait.lab.training.ppo.encoders import OwnEncoder, UniqueObservations, unique_observations
 from plait.lab.training.ppo.families import Family, family_of, guess_family
 from plait.lab.training.recipe import PPOConfig
+from plait.lab.training.run_spec import RunSpec
 from plait.lab.training.spec import ModelSpec
 from plait.models import MODELS, Layer, Recurrent, State
 from plait.models.options import check_model
