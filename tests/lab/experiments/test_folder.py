@@ -10,13 +10,13 @@ from plait.lab.experiments import Experiment
 from plait.lab.experiments.folder import DESCRIPTION, import_runs, lock_folder
 from plait.lab.experiments.plan import jobs_of, status_of
 from plait.lab.experiments.worker import execute, stop_file
-from plait.lab.strict import checked
+from plait.lab.strict import parse
 
 from .conftest import experiment, planned
 
 
 def described(folder):
-    return checked(Experiment, json.loads((folder / DESCRIPTION).read_text()))
+    return parse(Experiment, json.loads((folder / DESCRIPTION).read_text()))
 
 
 def test_a_second_part_joins_the_first(tmp_path):

@@ -182,7 +182,7 @@ def test_hyperparameters_replace_those_of_the_file(tmp_path, capsys):
     assert json.loads((folder / "config.json").read_text())["extended"] == {"updates": [2]}
 
 
-def test_a_complete_run_says_how_to_train_it_anew(tmp_path, capsys):
+def test_a_complete_run_shows_how_to_repeat_it(tmp_path, capsys):
     words = ["train", "copy", "--delay", "2", *SMALL, "--out", str(tmp_path), "--quiet"]
     assert main(words) == 0
     assert "complete already" not in capsys.readouterr().out
@@ -215,4 +215,4 @@ def test_what_is_refused_beside_a_description(content, options, words, tmp_path,
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
-    assert "fault of plait" not in error
+    assert "bug in plait" not in error

@@ -34,7 +34,7 @@ class Job:
     trace: bool
     device: str = "auto"
     together: int = 1  # runs that share its GPU
-    seconds: float | None = None  # of training in total, if time and not updates ends the run
+    seconds: float | None = None  # seconds of training in total, if time and not updates ends the run
 
     @property
     def updates(self) -> int:

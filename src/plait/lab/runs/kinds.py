@@ -137,7 +137,7 @@ def how_to_resume(description: dict[str, Any], folder: Path | str | None) -> str
 
 
 def how_to_repeat(description: dict[str, Any], folder: Path | str) -> str | None:
-    """Return the command that trains a run anew; None if its description does not suffice for one.
+    """Return the command that repeats a run from the beginning; None if no command can.
 
     >>> how_to_repeat({"task": {"name": "copy"}, "model": {"name": "lstm"}}, "runs/copy-lstm-1")
     'plait train --config runs/copy-lstm-1'

@@ -42,7 +42,7 @@ POLICIES = ("none", *MODELS)
 # As published: RelLSTM attends to its last five states and five relevant ones.
 _PUBLISHED_MEMORY = {"window": 5, "capacity": 5}
 _HIDDEN_SIZE = 64
-_INITIAL_LOG_STD = -0.5  # of an action between −1 and 1
+_INITIAL_LOG_STD = -0.5  # initial value for actions between −1 and 1
 
 
 class Policy(nn.Module):
