@@ -176,7 +176,7 @@ def _functions(spec: RunSpec) -> _Functions:
     if spec.kind.resumed_by != Kind.resumed_by:
         how = how_to_resume(spec.to_json(), "FOLDER")
         raise ConfigError(
-            f"runs of the kind {spec.format!r} cannot be trained by their description alone; continue with {how}"
+            f"runs of the kind {spec.format!r} need more than their description; continue with {how}"
         )
     raise ConfigError(f"runs of the kind {spec.format!r} are not known here; register it first")
 
