@@ -210,7 +210,7 @@ def test_walks_are_as_short_as_they_have_been():
     longest = {
         "plait train copy": 61,
         "plait train minigrid": 72,
-        "plait reproduce table5": 75,
+        "plait reproduce table5": 62,
         "plait report": 30,
         "RelLSTM on a CPU, forward and backward": 31,
     }
