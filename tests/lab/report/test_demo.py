@@ -47,10 +47,13 @@ def test_a_head_reads_as_many_states_as_the_page_says(trained, small_plan):
     read = {name: run.states_read for name, run in found.items()}
     assert read == {"chosen": 7, "latest": 7, "all": None, "rellstm": None, "lstm": None}
     sample = read_sample(found["chosen"].folder, SYMBOLS)
-    marker = small_plan.delay + SYMBOLS + 1
+    marker = small_plan.delay + SYMBOLS
     assert set(range(marker - 3, marker + 1)) <= set(sample.kept_at(marker)), "the window"
     shown, kept = kept_lines(sample, marker).split("\n")
-    assert shown.removeprefix("shown  ") == "".join(map(str, sample.inputs[:SYMBOLS])) + "·" * 12 + "▮"
+    assert (
+        shown.removeprefix("shown  ")
+        == "".join(map(str, sample.inputs[:SYMBOLS])) + "·" * (small_plan.delay - 1) + "▮"
+    )
     assert [at for at, mark in enumerate(kept[7:], start=1) if mark == "#"] == sample.kept_at(marker)
 
 

@@ -21,6 +21,7 @@ from plait.lab.experiments.launch import Means, carry_out
 from plait.lab.experiments.plan import jobs_of, status_of
 from plait.lab.runs.folder import Journal, is_locked, read_json
 from plait.lab.runs.reading import read_run
+from plait.lab.tasks.ten_symbols import SYMBOLS
 from plait.lab.training.callbacks import announce
 from plait.lab.training.option_defaults import defaults_for
 from plait.lab.training.recipe import Recipe
@@ -104,7 +105,7 @@ class Plan:
         size = {"hidden_size": self.hidden}
         bounded = {"window": self.window, "capacity": self.capacity, "relevance": "learned"}
         if model == "lstm":
-            return {"name": "lstm", **size, "chrono": self.delay}
+            return {"name": "lstm", **size, "chrono": self.delay + 2 * SYMBOLS}
         if model == "rellstm":
             return {"name": "rellstm", **size, **bounded, "forget_bias": 1.0, "grad_limit": 1.0}
         memory = {

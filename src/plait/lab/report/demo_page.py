@@ -55,7 +55,7 @@ def results_table(plan: Plan, results: dict[str, Result]) -> Table:
 def write_demo_page(plan: Plan, results: dict[str, Result], table: Table, path: Path, command: str) -> Path:
     """Draw the page from the run folders and write it."""
     sample = read_sample(results["chosen"].folder, SYMBOLS, plan.recipe.seed)
-    marker = plan.delay + SYMBOLS + 1
+    marker = plan.delay + SYMBOLS
     values: dict[str, Any] = {
         "headline": headline(plan, results),
         "delay": plan.delay,

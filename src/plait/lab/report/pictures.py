@@ -87,7 +87,7 @@ def _accuracy(plan: Plan, runs: Sequence[Result]) -> Picture:
 
 def _read(task: TenSymbolsTask, sample: Sample) -> Picture:
     """Draw the rows of the attention map from the marker to the end, where the network answers."""
-    first = task.delay + SYMBOLS + 1
+    first = task.delay + SYMBOLS
     figure = draw_heatmap(
         sample.weights[first - 1 :],
         x_label="state (step of its creation)",
@@ -98,7 +98,7 @@ def _read(task: TenSymbolsTask, sample: Sample) -> Picture:
     )
     caption = (
         f"From the marker (step {first}) on: coloured states are in the memory, and brighter ones are read "
-        f"more; white ones were dropped. {percent(sample.share_on(SYMBOLS, SYMBOLS))} of the attention lies on "
-        f"the {SYMBOLS} symbols. Mean over the heads of one layer."
+        f"more; white ones were dropped. {percent(sample.share_on(SYMBOLS, SYMBOLS))} of the attention lies "
+        f"on the {SYMBOLS} symbols. Mean over the heads of one layer."
     )
     return Picture("What it reads while it answers", inline_svg(figure, "read", caption), caption)
