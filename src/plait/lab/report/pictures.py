@@ -16,7 +16,7 @@ __all__ = ["Picture", "accuracy_figure", "kept_lines", "pictures"]
 
 # Small figures, in inches, so that letters stay readable on a page as narrow as a phone.
 CURVES, WIDE = (4.8, 3.1), (4.8, 3.1)
-_WIDTH = 60  # steps in a line of text
+_WIDTH = 30  # steps in a line of text
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _accuracy(plan: Plan, runs: Sequence[Result]) -> Picture:
     caption = (
         f"Share of the {SYMBOLS} symbols named correctly, on {plan.recipe.evaluate_on} held-out sequences. "
         f"Guessing among {ALPHABET} symbols gives {percent(1 / ALPHABET)}. Choosing has to be learned, so it "
-        "takes longer than reading everything. Recurrent layers need more updates than these."
+        "takes some updates. Recurrent layers need more than these."
     )
     return Picture(
         "How soon it is learned", inline_svg(accuracy_figure(plan, runs), "accuracy", caption), caption
