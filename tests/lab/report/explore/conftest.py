@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import threading
 import time
 import urllib.error
@@ -20,8 +21,10 @@ from plait.lab.cli import main
 from plait.lab.report.explore.app import application
 from plait.lab.report.explore.server import bind, server_for
 
-SHORT = "--hidden 6 --delay 12 --updates 6 --batch-size 4 --evaluate-every 3 --evaluate-on 4".split()
-SHORT += "--record-every 2 --gradients-every 6 --quiet --device cpu".split()
+SHORT = shlex.split(
+    "--hidden 6 --delay 12 --updates 6 --batch-size 4 --evaluate-every 3 --evaluate-on 4 "
+    "--record-every 2 --gradients-every 6 --quiet --device cpu"
+)
 NORMS = [{"update": 0, "norms": [[0.1, 0.0, 0.3]]}, {"update": 300, "norms": [[1e-6, 1e-3, 1.0]]}]
 
 
