@@ -8,7 +8,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow test-hf nightly lint format bench bench-check docs wheel dist test-wheel clean
+.PHONY: demo test test-slow test-hf nightly lint format bench bench-check docs results wheel dist test-wheel clean
 
 demo: .venv/.user
 	$(BIN)/plait demo
@@ -57,6 +57,10 @@ bench-check: .venv/.dev
 # build/site/index.html; a warning is an error.
 docs: .venv/.dev
 	$(BIN)/python docs/make_site.py
+
+# Tables of the results pages and whole reports, from the archives under results/; a test fails if one differs.
+results: .venv/.dev
+	$(BIN)/python docs/make_results.py
 
 # dist/: the source distribution and the wheels of the last commit; `make dist` those of its tag, or of TAG=v1.2.3.
 wheel: .venv/.dev

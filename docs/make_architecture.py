@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from blocks import with_blocks
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "plait"
 PAGE = ROOT / "docs" / "architecture.md"
@@ -137,14 +139,11 @@ def drawn(files: list[str]) -> str:
 
 def page(text: str, titles: Iterable[str] = (*WALKS, *IMPORTS)) -> str:
     """Return the page with some walks drawn anew between their markers."""
-    for title in titles:
-        body = drawn(traced(title) if title in WALKS else imported(IMPORTS[title]))
-        begin, end = f"<!-- walk: {title} -->", "<!-- end of walk -->"
-        if begin not in text:
-            raise SystemExit(f"{PAGE}: expected the marker {begin!r}")
-        head, _, rest = text.partition(begin)
-        text = f"{head}{begin}\n{body}\n{end}{rest.partition(end)[2]}"
-    return text
+
+    def body(title: str) -> str:
+        return drawn(traced(title) if title in WALKS else imported(IMPORTS[title]))
+
+    return with_blocks(text, "walk", titles, body)
 
 
 def main() -> None:

@@ -55,7 +55,7 @@ MODULES = (
     "plait.lab.experiments.catalogue",
     "plait.lab.figures",
     "plait.lab.report.write",
-    "plait.lab.report.demo",
+    "plait.lab.experiments.demo",
     "plait.lab.doctor",
 )
 _SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields|Example|Laws):\s*$")

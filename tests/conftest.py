@@ -2,6 +2,7 @@
 where there is none. Data sets are there or a reason to skip; `nowhere` is a machine without them. Run folders
 are trained in a moment (`small_fit`), or written by hand (`bench`)."""
 
+import contextlib
 import dataclasses
 import gc
 import hashlib
@@ -32,6 +33,8 @@ if not torch.cuda.is_available():
 from plait.lab import own_code
 from plait.lab.experiments import processes
 from plait.lab.experiments.description import Experiment, PlannedRun
+from plait.lab.runs.checksums import SUMS, digest, digest_of, with_own_digest
+from plait.lab.runs.folder import run_id
 from plait.lab.tasks import IGNORE, Batch, Task, image_files, language, sources, text
 from plait.lab.training.description import build
 from plait.lab.training.recipe import Recipe
@@ -283,7 +286,6 @@ class Bench:
         seed=0,
         scores=(0.2, 0.6, 1.0),
         status="complete",
-        clock=True,
         losses=None,
         gradients=(),
         trace=None,
@@ -305,13 +307,12 @@ class Bench:
         lines = []
         for place, score in enumerate(scores, start=1):
             results = {name: {"loss": 1 - score, "score": score * factor} for name, factor in sets.items()}
-            time = {"seconds": 2.0 * place} if clock else {}
-            lines.append({"update": 100 * place, **time, "held_out": results})
+            lines.append({"update": 100 * place, "seconds": 2.0 * place, "held_out": results})
         for place, loss in enumerate(losses or (2.0, 1.0, 0.5), start=1):
             lines.append({"update": 10 * place, "loss": loss, "score": 0.0, "gradient_norm": 1.0})
         lines.sort(key=lambda line: (line["update"], "held_out" in line))
         summary = {
-            "run": folder.name,
+            "run": run_id(description),
             "status": status,
             "reason": f"{updates} updates made",
             "updates": updates,
@@ -342,7 +343,23 @@ class Bench:
             files["trace.json"] = json.dumps(trace)
         for name, content in files.items():
             (folder / name).write_text(content)
+        self.seal(folder)
         return folder
+
+    @staticmethod
+    def seal(folder):
+        """Write checksums that match whatever the files hold, so that readers get to their contents."""
+        with contextlib.suppress(ValueError, OSError, TypeError, KeyError, AttributeError, RecursionError):
+            config, environment = (
+                json.loads((folder / f"{name}.json").read_text()) for name in ("config", "environment")
+            )
+            owner = {"run": run_id(config), "configs": [digest_of(config)]}
+            text = json.dumps(with_own_digest({**owner, "sessions": environment["sessions"]}))
+            (folder / "environment.json").write_text(text)
+            summary = json.loads((folder / "summary.json").read_text())
+            (folder / "summary.json").write_text(json.dumps({**summary, "run": run_id(config)}))
+        files = [path for path in folder.iterdir() if path.is_file() and path.name not in ("lock", SUMS)]
+        (folder / SUMS).write_text("".join(f"{digest(path)}  {path.name}\n" for path in files))
 
     def experiment(self, where, planned, seeds=(0, 1, 2), **changes):
         """An experiment.json of cells (row, column, model, delay, published, note)."""

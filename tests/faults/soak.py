@@ -27,7 +27,6 @@ import torch
 import plait
 from plait.lab.machine import circumstances
 from plait.lab.runs.folder import Run, write_json, write_summary
-from plait.lab.runs.seal import MARK
 from plait.lab.training.recipe import Recipe
 from plait.lab.training.session import train_run
 from tests.faults.isolation import command
@@ -122,7 +121,7 @@ def make_runs(out: Path, count: int) -> None:
                 "parameters": 100,
                 "device": "cpu",
             }
-            write_summary(folder, {**summary, **MARK})
+            write_summary(folder, summary)
 
 
 def _made(out: Path, count: int) -> Path:

@@ -368,7 +368,9 @@ def other_models():
     small = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 2}
     t5 = {"vocab_size": 20, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
     sliding = {**SIZES, "sliding_window": 8}
+    bert = {"vocab_size": 20, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
     return {
+        "bert": lambda: transformers.BertModel(transformers.BertConfig(**bert, num_attention_heads=2)),
         "mamba": lambda: transformers.MambaForCausalLM(transformers.MambaConfig(**small, state_size=4)),
         "t5": lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(**t5)),
         "mistral": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**sliding)),
@@ -376,9 +378,18 @@ def other_models():
     }
 
 
+REASONS = {
+    "Linear": "expected a model of transformers, got Linear",
+    "bert": "expected a decoder, got 'bert', whose attention looks both ways",
+    "mamba": "got 'mamba', which is recurrent",
+    "mistral": "got 'mistral', whose layers all have a sliding window",
+    "t5": "expected a decoder alone, got 't5'",
+}
+
+
 @pytest.mark.parametrize("name", sorted(other_models()))
 def test_models_without_a_cache_of_full_attention(name):
-    with pytest.raises(ConfigError, match=f"model: expected .*{name}") as error:
+    with pytest.raises(ConfigError, match=f"model: .*{REASONS[name]}") as error:
         BoundedCache(other_models()[name](), **SMALL)
     assert "\n" not in str(error.value)
 
@@ -406,6 +417,31 @@ def test_misuse_while_reading():
     model.eval().set_attn_implementation("eager")
     with pytest.raises(ConfigError, match="attention: expected the function that BoundedCache"):
         logits(model, ids, cache)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_attention_weights_are_refused_while_a_bounded_cache_is_read(attention):
+    model, ids = build(attn_implementation=attention), tokens()
+    cache = BoundedCache(model, **SMALL)
+    with pytest.raises(ConfigError, match="output_attentions: a bounded cache gives no attention weights"):
+        logits(model, ids, cache, output_attentions=True)
+    if attention == "eager":  # with another cache it computes what it did
+        full = transformers.DynamicCache(config=model.config)
+        weights = model(ids, past_key_values=full, output_attentions=True).attentions
+        assert [x.shape for x in weights] == 2 * [(2, 4, 40, 40)]
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_cache_is_read_by_its_own_model_alone(attention):
+    """Another model's attention would pass over what the cache holds."""
+    model, ids = build(), tokens()
+    other = build(attn_implementation=attention)
+    cache = BoundedCache(model, **SMALL)
+    logits(model, ids, cache)
+    with pytest.raises(ConfigError, match="cache: expected the model it was made for, and calls that end"):
+        logits(other, ids[:, :1], cache)
+    cache.reset()
+    close(logits(model, ids, cache), logits(model, ids, BoundedCache(model, **SMALL)))
 
 
 def test_what_takes_tokens_back():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Decay", "later_zeros", "structural_zeros"]
+__all__ = ["VANISHED", "Decay", "later_zeros", "structural_zeros"]
 
 VANISHED = 1e-6
 EXPLODED = 1e3

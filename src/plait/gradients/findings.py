@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from plait.errors import DivergedError
-from plait.gradients.decay import Decay, later_zeros, structural_zeros
+from plait.gradients.decay import VANISHED, Decay, later_zeros, structural_zeros
 from plait.gradients.maps import AttentionProfile, from_map, from_trace, hops_through_stack
 from plait.gradients.profile import GradientProfile, LayerProfile, Reach
+from plait.gradients.sequences import is_reversed
 from plait.gradients.tapped import Call, Floats, Gradients, Tapped, norms_of
 
 __all__ = ["Findings", "OutputReads", "nudge_output", "with_sources"]
@@ -53,17 +54,15 @@ class OutputReads:
                 return tensor, gradient, usual if usual in axes else axes[0]
         return None
 
-    def positions(self, length: int, axis: int | None) -> list[int]:
-        """Return the positions at which the loss reads any output that has `length` of them along `axis`.
+    def by_output(self, length: int, axis: int | None) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        """Yield outputs that have `length` positions along `axis`: those read, the output, its gradient.
 
         An output with several axes of that length is left out: which of them is time cannot be told.
         """
-        read: set[int] = set()
         for tensor, gradient in self.parts:
             shape = list(tensor.shape)
             if axis is not None and axis < len(shape) and shape[axis] == length and shape.count(length) == 1:
-                read |= set(np.flatnonzero(norms_of(gradient, axis, length)).tolist())
-        return sorted(read)
+                yield np.flatnonzero(norms_of(gradient, axis, length)).tolist(), tensor, gradient
 
 
 def with_sources(taps: list[Tapped], inputs: Mapping[str, Tensor], time_axis: int | None) -> list[Tapped]:
@@ -82,11 +81,15 @@ def with_sources(taps: list[Tapped], inputs: Mapping[str, Tensor], time_axis: in
         tap.name = f"{tap.name} ({source.name})"  # shown as the model's own input
         own = added.setdefault(source.name, Tapped(source.name, tap.stack, "input"))
         own.calls[:] = [Call([source.zeros], lambda g: g[0], source.time_axis)]
+        own.is_backward = source.is_reversed and (own.is_backward or not own.reads)
         own.stack, own.reads = tap.stack, (*own.reads, tap)
     for name, zeros in inputs.items():
         if name not in added and (other := _as_long_as(zeros, taps, time_axis)) is not None:
             tap, axis = other
-            added[name] = Tapped(name, tap.stack, "input", [Call([zeros], lambda g: g[0], axis)])
+            entry = next((one for one in taps if one.stack == tap.stack and one.kind == "input"), None)
+            flipped = entry is not None and is_reversed(entry, zeros, axis)
+            calls = [Call([zeros], lambda g: g[0], axis)]
+            added[name] = Tapped(name, tap.stack, "input", calls, is_backward=flipped)
     return [*added.values(), *taps]
 
 
@@ -129,7 +132,7 @@ class Findings:
         self.acting = {tap.stack: self._read_at(tap.stack) for tap in taps}
         self.reach: dict[str, Reach] = {}
         self.built: dict[str, NDArray[np.bool_]] = {}
-        self._two_way = {tap.stack for tap in taps if tap.is_backward}
+        self._two_way = {tap.stack for tap in taps if tap.is_backward and tap.kind != "input"}
 
     def _of(self, stack: str) -> list[Tapped]:
         return [tap for tap in self.taps if tap.stack == stack and tap.kind != "input"]
@@ -166,16 +169,25 @@ class Findings:
     def _read_at(self, stack: str) -> list[int]:
         """Return the positions (from 0) where the top of a stack is read, by the loss or by another stack."""
         tops = self._tops(stack)
-        if not tops:
-            return []
+        if not tops:  # the loss may feel the stack's input by another way
+            own = self._of(stack)
+            return self._read_in_output(own[-1]) or [] if own else []
         by_tap = {top.name: self._read_from(top) for top in tops}
         self._reads |= by_tap
         read = {position for positions in by_tap.values() for position in positions}
         top = tops[0]
         if self.reads is not None and stack == self.taps[-1].stack and top.kind == "recurrent":
-            # A second loss may read a lower layer's output.
-            read |= set(self.reads.positions(top.length, top.outer_axis))
+            read |= self._read_below(tops, read)
         return sorted(read)
+
+    def _read_below(self, tops: Sequence[Tapped], read: set[int]) -> set[int]:
+        """Return further positions at which a second loss reads an output that the top has no part in."""
+        axis, further = tops[0].outer_axis, set()
+        for positions, output, gradient in self.reads.by_output(tops[0].length, axis) if self.reads else ():
+            new = set(positions) - read
+            if new and axis is not None and not _depends(output, _alone(gradient, axis, min(new)), tops):
+                further |= new
+        return further
 
     def _read_from(self, top: Tapped) -> list[int]:
         norms = self._whole[top.name]
@@ -219,19 +231,35 @@ class Findings:
     def acting_on(self, tap: Tapped) -> list[int]:
         """Return the positions of a tap (from 0) that belong to those read at the top of its stack."""
         if tap.reads:
-            return sorted({position for one in tap.reads for position in self.acting_on(one)})
+            return sorted({position for one in tap.reads for position in self._source_of(one)})
         top = self._top(tap.stack)
         acting = self._reads.get(tap.name, self.acting[tap.stack])
         if top is None:
             return acting
         length, size = top.length, self.norms[tap.name].size
         if 2 * length <= tap.length:  # the stack takes steps of several positions
-            moved = [round((position + 1) * tap.length / length) - 1 for position in acting]
+            if 2 * len(acting) > length > 2:
+                return list(range(size))
+            moved = [self._last_of_step(tap, position, tap.length / length) for position in acting]
         elif 2 * tap.length <= length:  # its top has several positions for each of this layer's
             moved = [position * tap.length // length for position in acting]
         else:
             moved = [position + max(0, tap.length - length) for position in acting]
-        return sorted({min(max(0, position - self._spans[tap.name].start), size - 1) for position in moved})
+        inside = {min(max(0, position - self._spans[tap.name].start), size - 1) for position in moved}
+        return sorted({size - 1 - position for position in inside} if _is_flipped(tap) else inside)
+
+    def _last_of_step(self, tap: Tapped, position: int, ratio: float) -> int:
+        """Return the last of the positions that a step takes, or the last felt of them."""
+        end = round((position + 1) * ratio)
+        begin = max(0, end - round(ratio))
+        felt = np.flatnonzero(self._whole[tap.name][begin:end])
+        return begin + int(felt[-1]) if felt.size else end - 1
+
+    def _source_of(self, tap: Tapped) -> list[int]:
+        """Return the positions of the model's input (from 0) that enter a stack where its top is read."""
+        acting = self.acting_on(tap)
+        is_reversed = tap.source is not None and tap.source.is_reversed
+        return [self.norms[tap.name].size - 1 - position for position in acting] if is_reversed else acting
 
     def split_loss(self, sampled: int) -> None:
         """Split a loss on most positions: at `sampled` of them, follow the gradient that enters there."""
@@ -264,8 +292,13 @@ class Findings:
         if rows is None and top.kind == "recurrent" and (part := self._output_of(top)) is not None:
             rows = self._rows(top, _output_alone(part, chosen))
         if rows is not None:
-            labels = tuple(position - self._spans[top.name].start + 1 for position in chosen)
+            begin, size = self._spans[top.name].start, self.norms[top.name].size
+            labels = tuple(position - begin + 1 for position in chosen)
             self.reach = {name: Reach(labels, np.stack(part)) for name, part in rows.items()}
+            for tap in self.taps:
+                if tap.name in rows and _is_flipped(tap):
+                    mirrored = tuple(size + 1 - label for label in labels[::-1])
+                    self.reach[tap.name] = Reach(mirrored, np.stack(rows[tap.name][::-1]))
 
     def look_both_ways(self) -> None:
         """Find the stacks in which a position that is read feels later ones, where the norms alone hide it.
@@ -376,7 +409,8 @@ class Findings:
         reach = self.reach.get(tap.name)
         row, read = self.row(tap)
         decay = None
-        if read and (reach is not None or not 2 * len(acting) > norms.size > 2):
+        is_spread = self._is_spread(tap, norms, acting)
+        if read and (reach is not None or not (is_spread or 2 * len(acting) > norms.size > 2)):
             structural = structural_zeros(row, read, _dtype(tap))
             if tap.name in self.built:
                 structural = self.built[tap.name] | later_zeros(row, read, tap.is_backward)
@@ -390,6 +424,7 @@ class Findings:
             _attention(tap, self.threshold),
             acting=tuple(position + 1 for position in acting),
             reach=reach,
+            is_spread=is_spread,
             kind=tap.kind,
             has_cell_state=tap.has_cell_state,
             is_used=self._is_used(tap),
@@ -398,6 +433,11 @@ class Findings:
             zeros_built=bool(self.built.get(tap.name, np.zeros(1)).all()),
             zeros_explained=tap.name in self.built,
         )
+
+    def _is_spread(self, tap: Tapped, norms: Floats, acting: list[int]) -> bool:
+        """Return True if another stack reads this one at positions of which it feels only some."""
+        is_last = tap.stack == self.taps[-1].stack
+        return not is_last and len(acting) > 1 and bool((norms[acting] < VANISHED * norms.max()).any())
 
     def _is_shown(self, tap: Tapped) -> bool:
         """Return True for an input that says something new: not what the model's own input says already."""
@@ -418,6 +458,18 @@ class Findings:
             return None
         acting = self.acting[stack[-1].stack]
         return hops_through_stack(square, self.threshold, acting[-1:])
+
+
+def _depends(output: Tensor, entering: Tensor, tops: Sequence[Tapped]) -> bool:
+    """Return True if what enters an output reaches the outputs of a layer."""
+    zeros = [call.zeros[call.direct] for top in tops for call in top.calls if call.direct is not None]
+    parts = torch.autograd.grad(output, zeros, entering, retain_graph=True, allow_unused=True)
+    return any(part is not None and bool(part.any()) for part in parts)
+
+
+def _is_flipped(tap: Tapped) -> bool:
+    """Return True for an input that the stack reads from its last position to its first."""
+    return tap.kind == "input" and tap.is_backward
 
 
 def _output_alone(part: tuple[Tensor, Tensor, int], chosen: Sequence[int]) -> list[Entry]:

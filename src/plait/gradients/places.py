@@ -24,6 +24,10 @@ class TapPoint:
     stack: str
     first: bool = False
 
+    @property
+    def is_recurrent(self) -> bool:
+        return isinstance(self.module, Layer | nn.RNNBase | TorchCell)
+
 
 def find_tap_points(model: nn.Module, layers: Sequence[str] | None) -> list[TapPoint]:
     """Return the modules to tap: those named in `layers`, else all of the first kind that the model has.
@@ -67,7 +71,7 @@ def _stacked(modules: dict[str, nn.Module]) -> list[TapPoint]:
     """
     points, stacks = [], set()
     for name, module in modules.items():
-        block = not isinstance(module, Layer | nn.RNNBase | TorchCell)
+        block = not TapPoint(name, module, "").is_recurrent
         stack = name.rpartition(".")[0] if block else name
         points.append(TapPoint(name, module, stack, first=block and stack not in stacks))
         stacks.add(stack)

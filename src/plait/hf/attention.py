@@ -90,6 +90,13 @@ def _bounded(
             raise ConfigError(
                 f"{name}: {type(module).__name__} uses it, and a bounded cache has no such term"
             )
+    if options.get("output_attentions") or getattr(
+        getattr(module, "config", None), "output_attentions", False
+    ):
+        raise ConfigError(
+            "output_attentions: a bounded cache gives no attention weights; take cache.births(layer) for the "
+            "states it keeps, or another cache"
+        )
     if dropout:
         raise ConfigError(f"dropout: expected 0 with a bounded cache, got {dropout:g}; call model.eval()")
     layer: Any = getattr(key, LAYER)

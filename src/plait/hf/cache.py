@@ -83,8 +83,11 @@ class BoundedCache(cache_utils.Cache):
         ranking = make_policy(self.policy, scores, seed)
         config = model.config.get_text_config(decoder=True)
         layers = cache_utils.DynamicCache(config=config).layers
+        below = None
         for index in bounded:
-            layers[index] = BoundedLayer(index, self.limits, ranking, config)
+            layer = BoundedLayer(index, self.limits, ranking, config)
+            layer.below = below
+            layers[index] = below = layer
         super().__init__(layers=layers)
         self._bounded = bounded
         attach(model)

@@ -57,6 +57,7 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
         super().__init__()
         self.index, self.limits, self.policy, self.config = index, limits, policy, config
         self.longest = getattr(config, "max_position_embeddings", None)
+        self.below: BoundedLayer | None = None  # the bounded layer that the model reads before this one
         self.seen = 0
         self._is_waiting = False
         self._is_sorted = True
@@ -78,10 +79,15 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Return the new states alone; the attention function calls `read`, which takes them in."""
-        if self._is_waiting or not is_attached(self.config):
+        if not is_attached(self.config):
             raise ConfigError(
                 "attention: expected the function that BoundedCache(model) sets, got "
                 f"{self.config._attn_implementation!r}; make the cache after the last set_attn_implementation"
+            )
+        if self._is_waiting or (self.below is not None and self.below._is_waiting):
+            raise ConfigError(
+                "cache: expected the model it was made for, and calls that end, got another model or a call "
+                "after one that failed; call reset() or make a new BoundedCache"
             )
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)

@@ -149,8 +149,8 @@ class Transformer(Recurrent):
         self.input_size, self.heads, self.bias, self.positions = input_size, heads, bias, positions
         self.embedding = linear_layer(input_size, hidden_size, 1.0, bias, device, dtype)
         self.norm = nn.LayerNorm(hidden_size, bias=bias, device=device, dtype=dtype)
-        if self.memory is not None:
-            # With true distances, copy is learned faster from torch's initialisation.
+        if self.memory is not None and positions == "rotary":
+            # Copy is learned faster from torch's initialisation with true distances, slower with clamped.
             # Without a memory the weights keep their initialisation, so that stored runs stay reproducible.
             for module in self.modules():
                 if isinstance(module, nn.Linear):

@@ -2,11 +2,14 @@
 
 import json
 import shutil
+import sys
+import types
 
 import pytest
 import torch
 
 from plait.errors import ConfigError, DataError, MissingExtraError
+from plait.hugging_face import load_gguf
 from plait.lab.caches import models
 from plait.lab.caches.models import convert_gguf, end_tokens, open_model
 from tests.lab.conftest import save_model, tiny_tokenizer
@@ -119,9 +122,20 @@ def test_a_conversion_that_fails_leaves_nothing(gguf, monkeypatch, tmp_path):
         convert_gguf(path, tmp_path)
 
 
-def test_reading_a_gguf_file_needs_its_extra(tmp_path, monkeypatch):
-    import sys
+def test_the_end_token_of_a_gguf_file_is_the_models(tmp_path, monkeypatch):
+    """Some versions of transformers read another one into the tokenizer."""
+    for package in ("gguf", "accelerate"):
+        monkeypatch.setitem(sys.modules, package, types.ModuleType(package))
+    tokenizer = tiny_tokenizer()
+    right, tokenizer.eos_token = tokenizer.eos_token, "<|im_start|>"
+    model = transformers.LlamaForCausalLM.from_pretrained(save_model(tmp_path / "source"))
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *a, **b: tokenizer)
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda *a, **b: model)
+    _, read = load_gguf(tmp_path / "small.gguf")
+    assert (read.eos_token, read.eos_token_id) == (right, model.config.eos_token_id)
 
+
+def test_reading_a_gguf_file_needs_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
     path = tmp_path / "a.gguf"
     path.write_bytes(b"GGUF")

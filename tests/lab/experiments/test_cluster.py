@@ -29,7 +29,7 @@ def test_two_workers_and_one_is_killed_in_the_middle(tmp_path):
     tiny = experiment(planned("LSTM", 980, updates=300, evaluate_on=1), planned(), planned("RNN"))
     jobs = jobs_of(tiny, tmp_path / "out")
     (tmp_path / "out").mkdir()
-    killed, pids, reasons = [], {}, []
+    killed, pids = [], {}
 
     def on_progress(progress, news):
         if news.kind == "began":
@@ -42,14 +42,13 @@ def test_two_workers_and_one_is_killed_in_the_middle(tmp_path):
         ):
             killed.append(pids[jobs[0].id][0])
             os.kill(killed[0], signal.SIGKILL)
-        if news.kind == "died":
-            reasons.append(progress.reason)
+        assert news.kind != "died", "Ray retries, and the runner hears nothing of it"
 
     with quiet(tmp_path / "ray.log"):
         outcome = run_jobs(jobs, tmp_path / "out", lambda count: Cluster("local", 2), on_progress=on_progress)
     assert (outcome.complete, outcome.failed, outcome.left) == (3, 0, 0), outcome
-    assert len(reasons) == 1
-    assert "Error" in reasons[0]
+    began = pids[jobs[0].id]
+    assert len(began) == len(set(began)) == 2, "Ray began it once more, in another process"
     sessions = json.loads(Path(jobs[0].folder, "environment.json").read_text())["sessions"]
     first, second = (session["from_update"] for session in sessions)
     assert first == 0

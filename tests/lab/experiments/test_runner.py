@@ -10,8 +10,8 @@ import pytest
 from plait.lab.experiments import runner
 from plait.lab.experiments.launch import summarise
 from plait.lab.experiments.plan import jobs_of
-from plait.lab.experiments.pool import Event
-from plait.lab.experiments.runner import ATTEMPTS, run_jobs
+from plait.lab.experiments.pool import ATTEMPTS, Event
+from plait.lab.experiments.runner import run_jobs
 from plait.lab.experiments.worker import stop_file
 
 from .conftest import experiment, planned
@@ -21,6 +21,7 @@ class Scripted:
     """Gives each job's next event from a script, one at a time; `size` jobs at a time."""
 
     where = "a script"
+    retries = False
 
     def __init__(self, script, size=1):
         self.script, self.size = script, size
@@ -82,6 +83,15 @@ def test_a_worker_that_dies_is_replaced_and_the_run_goes_on(tmp_path):
     assert outcome.complete == 1
     assert (job.id, "died", "waiting") in seen
     assert not outcome.troubles
+
+
+def test_a_pool_that_retries_itself_is_asked_once(tmp_path, monkeypatch):
+    """A cluster reports a death when it has given up."""
+    monkeypatch.setattr(Scripted, "retries", True)
+    outcome, pool, (job,), _ = go(tmp_path, lambda job, attempt: Event(job.id, "died", {"reason": "crash"}))
+    assert pool.started == [job.id]
+    assert (outcome.interrupted, outcome.left) == (1, 1)
+    assert f"crash, {ATTEMPTS} times" in outcome.problem
 
 
 def test_a_run_whose_workers_are_killed_is_left_for_the_next_call_and_the_others_go_on(tmp_path):

@@ -1,4 +1,4 @@
-"""Pictures without matplotlib: what they show is read back out of the SVG."""
+"""Still pictures of a page: what they show is read back out of the SVG."""
 
 from __future__ import annotations
 

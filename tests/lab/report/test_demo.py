@@ -15,9 +15,9 @@ import pytest
 
 from plait.errors import BusyError, OutputError, PlaitError
 from plait.lab.cli import main
+from plait.lab.experiments.demo import MODELS, Plan, run_demo
 from plait.lab.experiments.plan import jobs_of
 from plait.lab.report.attention import read_sample
-from plait.lab.report.demo import MODELS, Plan, run_demo
 from plait.lab.report.demo_page import headline, results_table
 from plait.lab.report.pictures import kept_lines
 from plait.lab.runs.folder import locked
@@ -121,7 +121,7 @@ def endless(tmp_path):
     """A demonstration in a process of its own that would take for ever, and the two runs it has begun."""
     script = f"""
 import sys
-import plait.lab.report.demo as demo
+import plait.lab.experiments.demo as demo
 from plait.lab.cli import main
 from plait.lab.training.recipe import Recipe
 recipe = Recipe(updates={LONG}, batch_size=2, evaluate_every=50, evaluate_on=2)

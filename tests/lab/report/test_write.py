@@ -163,7 +163,6 @@ def test_csv_has_a_row_a_run_and_a_row_a_point(runs, tmp_path):
     assert [path.name for path in files] == ["r.csv", "r-curves.csv"]
     assert len(rows) == 4
     assert {row["updates_to_target"] for row in rows} == {"300", ""}
-    assert {row["clock"] for row in rows} == {"recorded"}
     assert len(points) == 4 * (3 + 3 + 3)
     gradient = [p for p in points if p["run"] == rows[2]["run"] and p["curve"] == "gradient"]
     assert [(p["x"], float(p["y"])) for p in gradient] == [("0", 1.0), ("1", 1e-3), ("2", 1e-9)]

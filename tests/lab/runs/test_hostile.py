@@ -102,6 +102,7 @@ def test_a_bad_run_is_a_row_and_the_others_are_shown(name, bench, capsys):
     good, bad = bench.run(seed=1), bench.run(seed=2)
     damage, file = DAMAGES[name]
     damage(bad)
+    bench.seal(bad)
     out = bad.parent
 
     records = {record.folder.name: record for record in all_runs(out)}
@@ -148,6 +149,7 @@ def test_show_does_with_what_is_said(bench, capsys):
     values = json.loads((folder / "config.json").read_text())
     del values["recipe"]["updates"]
     (folder / "config.json").write_text(json.dumps(values))
+    bench.seal(folder)
     assert main(["runs", "show", str(folder)]) == 2
     said = capsys.readouterr().err
     assert "config.json does not say for how many updates" in said
@@ -157,5 +159,6 @@ def test_a_file_without_measure_is_not_read(bench, monkeypatch):
     folder = bench.run()
     monkeypatch.setattr("plait.lab.runs.folder.MOST_TEXT", 1000)
     (folder / "metrics.jsonl").write_text("{}\n" * 1000)
+    bench.seal(folder)
     (record,) = all_runs(folder.parent)
     assert (record.status, record.reason) == ("damaged", "metrics.jsonl cannot be read")

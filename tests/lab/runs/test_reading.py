@@ -13,7 +13,6 @@ from plait.lab.runs.reading import is_run, read_folder
 def test_a_whole_folder(bench):
     run = read_folder(bench.run(seed=3))
     assert (run.status, run.seed, run.updates, run.seconds, run.score) == ("complete", 3, 300, 7.0, 1.0)
-    assert run.clock == "recorded"
     assert [(mark.update, mark.seconds, mark.score) for mark in run.marks] == [
         (100, 2.0, 0.2),
         (200, 4.0, 0.6),
@@ -21,29 +20,6 @@ def test_a_whole_folder(bench):
     ]
     assert run.losses == [(10, 2.0), (20, 1.0), (30, 0.5)]
     assert run.seconds_at([50, 150, 999]) == [1.0, 3.0, 6.0]
-
-
-def test_a_folder_without_a_clock_takes_its_seconds_from_the_total(bench):
-    run = read_folder(bench.run(clock=False))
-    assert run.clock == "interpolated"
-    assert [mark.seconds for mark in run.marks] == pytest.approx([7 / 3, 14 / 3, 7.0])
-
-
-def test_without_clock_and_total_there_are_no_seconds(bench):
-    folder = bench.run(clock=False)
-    (folder / "summary.json").unlink()
-    run = read_folder(folder)
-    assert (run.status, run.clock, run.seconds, run.updates) == ("interrupted", "unknown", None, 300)
-    assert run.seconds_at([10]) is None
-
-
-def test_a_run_that_went_on_under_a_newer_version_keeps_the_times_it_has(bench):
-    folder = bench.run()
-    text = (folder / "metrics.jsonl").read_text().replace('"seconds": 2.0, ', "")
-    (folder / "metrics.jsonl").write_text(text)
-    run = read_folder(folder)
-    assert run.clock == "interpolated"
-    assert [mark.seconds for mark in run.marks] == [2.0, 4.0, 6.0]
 
 
 DAMAGES = {
@@ -60,8 +36,13 @@ DAMAGES = {
     ),
     "a line of something else": (
         "metrics.jsonl",
-        lambda text: text + '{"held_out": {}, "update": 900}\n',
+        lambda text: text + '{"held_out": {}, "update": 900, "seconds": 1.0}\n',
         "metrics.jsonl holds a line that is no measurement",
+    ),
+    "a line without a time": (
+        "metrics.jsonl",
+        lambda text: text.replace('"seconds": 2.0, ', ""),
+        "metrics.jsonl holds a line that is no measurement (KeyError('seconds'))",
     ),
     "half an environment": ("environment.json", lambda text: text[:9], "environment.json is cut short"),
     "half a trace": ("trace.json", lambda text: "{", "trace.json is cut short"),
@@ -78,6 +59,7 @@ def test_damage_is_named_and_never_raised(name, bench):
     else:
         changed = change((folder / file).read_text())
         (folder / file).write_bytes(changed if isinstance(changed, bytes) else changed.encode())
+    bench.seal(folder)
     run = read_folder(folder)
     assert run.status == "damaged"
     assert words in run.reason
@@ -88,6 +70,7 @@ def test_what_is_before_the_damage_is_kept(bench):
     folder = bench.run()
     text = (folder / "metrics.jsonl").read_text()
     (folder / "metrics.jsonl").write_text(text[:-20])
+    bench.seal(folder)
     run = read_folder(folder)
     assert [mark.update for mark in run.marks] == [100, 200]
     assert len(run.losses) == 3
@@ -97,6 +80,7 @@ def test_half_a_line_is_no_damage_while_it_is_written(bench):
     folder = bench.run()
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"update": 400')
+    bench.seal(folder)
     assert read_folder(folder).status == "damaged"
     with locked(folder):
         assert read_folder(folder).status == "running"

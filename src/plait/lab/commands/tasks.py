@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from plait.errors import ConfigError, check_seed
 from plait.lab.annotations import explicit_options, option
+from plait.lab.own_code import is_own_name, name_of
 from plait.lab.result import CommandResult
 from plait.lab.training.options import TaskOptions
 from plait.table import Table
@@ -52,6 +53,7 @@ def show_task(
 
     Args:
         task: copy, transfer, denoise, recall, mqar, smnist, pmnist, ptb, text; `plait tasks` lists them.
+            Or a task of your own, MODULE:NAME.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then a download.
         seed: seed of the sample.
         width: steps per line; if left out, as many as fit on the terminal.
@@ -60,8 +62,14 @@ def show_task(
     from plait.lab.tasks.sources import data_in
 
     check_seed(seed=seed)
+    options = explicit_options(of_task)
     with data_in(data):
-        chosen = task_named(task, **explicit_options(of_task))
+        if is_own_name(task):
+            from plait.lab.training.factories import parse_own_task
+
+            chosen, _ = parse_own_task({"name": name_of(task), **options})
+        else:
+            chosen = task_named(task, **options)
         return _sample(chosen, seed, max(10, _terminal_steps() if width is None else width))
 
 

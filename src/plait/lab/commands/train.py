@@ -26,6 +26,7 @@ from plait.lab.training.options import (
 from plait.table import Table, percent, scored
 
 if TYPE_CHECKING:
+    from plait.lab.runs.kinds import Kind
     from plait.lab.runs.spec import RunSpec
     from plait.lab.tasks import Task
     from plait.lab.training.session import Fitted
@@ -119,7 +120,7 @@ def _named_values(pairs: Iterable[str]) -> dict[str, Any]:
 def described_run(
     task: Task | dict[str, Any],
     model: dict[str, Any],
-    of_recipe: Any,
+    of_recipe: RecipeOptions,
     epochs: int | None,
     means: MeansOptions,
 ) -> SupervisedSpec:
@@ -271,7 +272,7 @@ def trained(
     return _result(fitted, kind, options if fitted.already else [], anew=resumed is None)
 
 
-def _result(fitted: Fitted, kind: Any, ignored: list[str], anew: bool) -> CommandResult:
+def _result(fitted: Fitted, kind: Kind, ignored: list[str], anew: bool) -> CommandResult:
     """Return the result of training; `anew` marks a run that was trained from the beginning."""
     summary = fitted.summary
     parts: list[str | Table] = []

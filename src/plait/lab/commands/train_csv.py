@@ -140,7 +140,7 @@ def train_csv(
     )
 
 
-def _budget(task: CsvTask, recipe: Any, epochs: int | None) -> tuple[Any, int | None]:
+def _budget(task: CsvTask, recipe: RecipeOptions, epochs: int | None) -> tuple[RecipeOptions, int | None]:
     """Return hyperparameters and epochs, with enough updates where there are few sequences."""
     explicit, count = explicit_options(recipe), len(task.split().train.lengths)
     changes: dict[str, Any] = {name: value for name, value in _FORECAST.items() if task.horizon}

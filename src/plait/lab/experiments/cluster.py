@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from plait.errors import BackendError, ConfigError, require
 from plait.lab.experiments.mailbox import EventQueue
 from plait.lab.experiments.plan import Job
-from plait.lab.experiments.pool import Event
+from plait.lab.experiments.pool import ATTEMPTS, Event
 from plait.lab.experiments.worker import execute
 
 __all__ = ["Cluster", "quiet"]
@@ -27,7 +27,7 @@ _OBJECT_STORE = 128 * 2**20  # bytes: descriptions and results are small
 
 
 class Cluster:
-    """A pool of Ray tasks, one core each, or a share of a GPU.
+    """A pool of Ray tasks, one core each, or a share of a GPU; Ray retries those whose worker or node dies.
 
     Args:
         address: "local" for a cluster of this machine alone, "auto" for the one that runs here, or HOST:PORT.
@@ -35,6 +35,8 @@ class Cluster:
         device: auto, cpu or cuda, as each task sees it (cpu).
         together: tasks per GPU, if the device is one (4).
     """
+
+    retries = True
 
     def __init__(self, address: str, processes: int, device: str = "cpu", together: int = 4) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -57,7 +59,7 @@ class Cluster:
         self.where = f"the Ray cluster {address}"
         self.device = device
         needs = {"num_cpus": 0, "num_gpus": 1 / together} if device != "cpu" else {"num_cpus": 1}
-        self.task = self.ray.remote(max_retries=0, **needs)(_work)
+        self.task = self.ray.remote(max_retries=ATTEMPTS - 1, **needs)(_work)
         self._start_queue()
         self.jobs: dict[Any, str] = {}
         self.together = together

@@ -56,9 +56,9 @@ def _merged(present: Any, wanted: dict[str, Any], out: Path) -> dict[str, Any]:
             f"{out} holds the experiment {name!r}, not {wanted['name']!r}; choose another --out"
         )
     fields = {field.name for field in dataclasses.fields(Experiment)}
-    if set(present) | {"smoke"} != fields:  # older files have no `smoke`
+    if set(present) != fields:
         raise OutputError(f"{out / DESCRIPTION} was not written by this version; choose another --out")
-    if present.get("smoke", wanted["smoke"]) != wanted["smoke"]:
+    if present["smoke"] != wanted["smoke"]:
         size = "smoke" if present["smoke"] else "full"
         raise OutputError(f"{out} holds {name!r} at {size} size; choose another --out")
     runs = {(run["row"], run["column"]): run for run in present["runs"]}

@@ -7,7 +7,9 @@ from typing import Any, Literal, Protocol
 
 from plait.lab.experiments.plan import Job
 
-__all__ = ["Event", "Pool"]
+__all__ = ["ATTEMPTS", "Event", "Pool"]
+
+ATTEMPTS = 4  # of a run whose worker dies: one, and three retries
 
 
 @dataclass(frozen=True)
@@ -20,9 +22,11 @@ class Event:
 
 
 class Pool(Protocol):
-    """Pool of workers that executes jobs and reports events; only the runner retries jobs of dead workers."""
+    """Pool of workers that executes jobs and reports events."""
 
     where: str
+    retries: bool
+    """Whether the pool itself retries jobs of dead workers, up to `ATTEMPTS` times, as a cluster does."""
 
     def room(self) -> int:
         """Return how many more jobs the pool accepts now."""

@@ -56,6 +56,8 @@ class _Worker:
 class Processes:
     """Pool of spawned processes; one that dies is replaced when there is a job for it."""
 
+    retries = False
+
     def __init__(self, devices: list[str], threads: int = 1) -> None:
         self.where = f"{len(devices)} processes on {', '.join(sorted(set(devices)))}"
         self.devices, self.free_devices, self.threads = tuple(devices), list(devices), threads

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from plait.lab.experiments.plan import SETTLED, Job, status_of
-from plait.lab.experiments.pool import Event, Pool
+from plait.lab.experiments.pool import ATTEMPTS, Event, Pool
 from plait.lab.experiments.worker import stop_file
 from plait.lab.training.stop import Stop
 
 __all__ = ["Outcome", "Progress", "run_jobs"]
 
-ATTEMPTS = 4  # of a run whose worker dies: one, and three retries
 GRACE = 60.0  # seconds a worker may take to save
 PATIENCE = 60.0  # seconds to wait for a folder locked by another process, as by the worker of a killed runner
 RETRY = 1.0  # seconds between two attempts to lock it
@@ -168,7 +167,10 @@ class _Session:
                 self._retry_when_free(progress)
         elif event.kind == "died":
             self.started.discard(event.job)
-            self._retry(progress, event.data["reason"])
+            if self.pool.retries:
+                self._give_up(progress, event.data["reason"])
+            else:
+                self._retry(progress, event.data["reason"])
         self.on_progress(progress, event)
 
     def _retry_when_free(self, progress: Progress) -> None:
@@ -179,15 +181,16 @@ class _Session:
             self.sleeping.append((now + RETRY, progress.job))
 
     def _retry(self, progress: Progress, reason: str) -> None:
-        """Put a run back at the head of the queue; after too many attempts leave it to another call.
-
-        It does not count as failed, as nothing shows that the run itself made its workers die.
-        """
+        """Put a run back at the head of the queue; after too many attempts leave it to another call."""
         if progress.attempts >= ATTEMPTS:
-            progress.status, progress.reason = "interrupted", f"{reason}, {progress.attempts} times"
+            self._give_up(progress, reason)
             return
         progress.status, progress.reason = "waiting", reason
         self.waiting.insert(0, progress.job)
+
+    def _give_up(self, progress: Progress, reason: str) -> None:
+        """Leave a run to another call: nothing shows that the run itself made its workers die."""
+        progress.status, progress.reason = "interrupted", f"{reason}, {ATTEMPTS} times"
 
 
 def _outcome(board: dict[str, Progress], settled: list[str], stop: Stop, seconds: float) -> Outcome:

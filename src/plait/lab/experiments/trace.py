@@ -10,9 +10,9 @@ from torch import nn
 
 from plait.errors import ConfigError
 from plait.files import jsonable
+from plait.lab.runs.checksums import add_file
 from plait.lab.runs.folder import json_bytes
 from plait.lab.runs.reading import read_run
-from plait.lab.runs.seal import seal_also
 from plait.lab.training.description import Network
 from plait.lab.training.learner import generator_for
 from plait.lab.training.session import load
@@ -59,7 +59,7 @@ def write_trace(folder: Path, seed: int) -> Path:
         "targets": jsonable(batch.targets[:, 0]),
         "layers": [_rows(trace) | _heads(network) for trace in traces],
     }
-    seal_also(folder, "trace.json", json_bytes(content))
+    add_file(folder, "trace.json", json_bytes(content))
     return folder / "trace.json"
 
 

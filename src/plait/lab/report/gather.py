@@ -200,9 +200,7 @@ def _of_experiment(folder: Path, experiment: Experiment, runs: Sequence[RunFolde
         for planned in experiment.runs
     ]
     notes = [*([f"These are {MEANS_NOTHING}."] if experiment.smoke else []), *experiment.notes]
-    lengths = experiment.lengths
-    if lengths and lengths not in notes:  # older plans have it among their notes
-        notes.append(lengths)
+    notes += [experiment.lengths] if experiment.lengths else []
     if unplanned:
         notes.append(f"{len(unplanned)} runs here are not part of the plan; they are last in the tables.")
     title = f"{experiment.title} (smoke)" if experiment.smoke else experiment.title

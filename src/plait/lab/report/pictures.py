@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from plait.lab.experiments.demo import Plan, Result
 from plait.lab.figures import Curve, draw_curves, draw_heatmap, inline_svg, model_places
 from plait.lab.report.attention import Sample
-from plait.lab.report.demo import Plan, Result
 from plait.lab.tasks.ten_symbols import ALPHABET, SYMBOLS, TenSymbolsTask
 from plait.table import percent
 

@@ -54,7 +54,6 @@ def outcome(cell: Cell, target: float) -> CellOutcome:
     runs = cell.sound
     ours = spread(run.score for run in runs)
     first = [first_reached(run.marks, target) for run in runs]
-    timed = all(hit is None or hit.seconds is not None for hit in first)
     reached = sum(hit is not None for hit in first)
     diverged = sum(run.status == "diverged" for run in runs)
     word = verdict(ours, cell.published, target, reached, diverged)
@@ -63,7 +62,7 @@ def outcome(cell: Cell, target: float) -> CellOutcome:
         ours,
         spread(max((mark.score for mark in run.marks), default=None) for run in runs),
         spread(math.inf if hit is None else hit.update for hit in first),
-        spread(math.inf if hit is None else hit.seconds for hit in first) if timed else None,
+        spread(math.inf if hit is None else hit.seconds for hit in first),
         reached,
         "no score" if word == "not run" and cell.runs else word,
         _states(cell),
@@ -112,8 +111,6 @@ def result_table(group: Group) -> Table:
         f"updates and seconds: to the first evaluation with at least {target}; seconds are "
         "wall-clock time, evaluation included. A run that did not reach it counts as later than all others.",
     ]
-    if any(run.clock == "interpolated" for run in group.runs):
-        notes.append("Some runs recorded no times: their seconds are interpolated from the run's total.")
     if any(_most_states_read(cell) is not None for cell in group.cells):
         notes.append(f"{_STATES_READ}: the most that a head read at a step of any evaluation, over all runs.")
     return _without(Table(columns, rows, notes=notes), _STATES_READ, "published", "difference")

@@ -99,7 +99,7 @@ def unpack(archive: Path, out: Path | str = "runs") -> tuple[list[str], list[str
 
     Nothing that exists is overwritten, and an archive is unpacked completely or not at all: it is read to its
     end, every file is checked against its SHA-256, and anything but plain files one folder deep (links, `..`,
-    absolute paths) is refused; nothing is left behind then. Older archives have only the checksum of gzip.
+    absolute paths) is refused; nothing is left behind then.
     """
     out = Path(out)
     new = [folder for folder in (out, *out.parents) if not folder.exists()]
@@ -109,8 +109,6 @@ def unpack(archive: Path, out: Path | str = "runs") -> tuple[list[str], list[str
             staging = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=out, prefix=".unpacking-")))
             _extract_verified(archive, file, staging)
             names = _runs_in(archive, staging)
-            for name in names:
-                read_run(staging / name)
             present = [name for name in names if (out / name).exists()]
             wanted = [name for name in names if name not in present]
             described = (
@@ -210,7 +208,7 @@ def _most_bytes(file: io.BufferedReader, staging: Path) -> int:
 def _verify(archive: Path, staging: Path, names: set[str]) -> None:
     """Check every file against the checksums, which must name all files and no other."""
     if SUMS not in names:
-        return
+        return  # refused by `unpack`, unless something worse is wrong with it
     lines = (staging / SUMS).read_text(encoding="utf-8").splitlines()
     sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     wrong = sorted(sums.keys() ^ (names - {SUMS}))
@@ -257,9 +255,14 @@ def _is_plain(name: str) -> bool:
 
 
 def _runs_in(archive: Path, staging: Path) -> list[str]:
+    """Return the names of the runs, once each has been read and the archive is known to have checksums."""
     names = sorted(path.name for path in staging.iterdir() if path.is_dir())
     if not names:
         raise CheckpointError(f"{archive} holds no run; nothing was unpacked")
+    for name in names:
+        read_run(staging / name)
+    if not (staging / SUMS).is_file():
+        raise CheckpointError(f"{archive} has no {SUMS} of its files; nothing was unpacked")
     return names
 
 

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from plait.errors import CheckpointError, check_utf8
+from plait.lab.runs.checksums import SUMS, digest as sha256, folder_sums
 from plait.lab.runs.folder import write_whole
 from plait.lab.runs.optimizer_state import restore_optimizer
-from plait.lab.runs.seal import SUMS, digest as sha256, folder_sums
 
 __all__ = [
     "Checkpoint",

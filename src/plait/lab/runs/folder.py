@@ -26,9 +26,16 @@ from typing import TYPE_CHECKING, Any
 
 from plait.errors import BusyError, CheckpointError, ConfigError, OutputError, check_utf8
 from plait.files import canonical_json, plain_bytes, write_whole, writing
+from plait.lab.runs.checksums import (
+    check_own_digest,
+    digest_of,
+    end_session,
+    prefix_sum,
+    start_session,
+    with_own_digest,
+)
 from plait.lab.runs.difference import refusal
 from plait.lab.runs.kinds import how_to_resume
-from plait.lab.runs.seal import MARK, digest_of, prefix_sum, seal, self_checked, unseal, with_own_digest
 
 if TYPE_CHECKING:
     from plait.lab.runs.checkpoint import Learner
@@ -127,7 +134,7 @@ class Run:
                 ids = f"the run {present_id}, not {self.id}"
                 raise CheckpointError(refusal(self.folder, ids, read_json(config), self.description))
             if resume and read_json(config) != self.description:
-                unseal(self.folder)  # before config.json changes: an extended run has not ended
+                start_session(self.folder)  # before config.json changes: an extended run has not ended
                 self._remember(self.environment.get("sessions", []))
                 write_json(config, self.description)
             if not resume and self.summary.get("status") != "complete":
@@ -188,7 +195,7 @@ class Run:
         for journal in (self.metrics, self.gradients):
             journal.check(saved.get(journal.path.name, 0), saved.get("sha256", {}).get(journal.path.name))
         sessions = self.environment.get("sessions", [])
-        unseal(self.folder)
+        start_session(self.folder)
         for journal in (self.metrics, self.gradients):
             journal.cut(saved.get(journal.path.name, 0))
         self._remember([*sessions, {"from_update": counters.get("update", 0), **session}])
@@ -233,7 +240,7 @@ class Run:
 
 def write_summary(folder: Path, summary: dict[str, Any], known: Mapping[str, str] | None = None) -> None:
     """Write a session's summary and the folder's checksums; `known` are those of files written just now."""
-    seal(folder, json_bytes({**summary, **MARK}), known or {})
+    end_session(folder, json_bytes(summary), known or {})
 
 
 def read_environment(path: Path) -> dict[str, Any]:
@@ -242,7 +249,7 @@ def read_environment(path: Path) -> dict[str, Any]:
     sessions = environment.get("sessions") if isinstance(environment, dict) else None
     if not isinstance(sessions, list) or not all(isinstance(session, dict) for session in sessions):
         raise CheckpointError(f"{path} holds no list of sessions")
-    return self_checked(environment, str(path))
+    return check_own_digest(environment, str(path))
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -153,11 +153,8 @@ def kind_of(description: dict[str, Any]) -> Kind:
 
 
 def is_identified(part: dict[str, Any]) -> bool:
-    """Return whether a task or model can be distinguished from any other of its class.
-
-    Older runs recorded only class and shapes of some; those cannot.
-    """
-    return "unidentified" not in part and ("weights" not in part or "parts" in part)
+    """Return whether a task or model can be distinguished from any other of its class."""
+    return "unidentified" not in part
 
 
 def unresumable(description: dict[str, Any]) -> str:
@@ -165,8 +162,7 @@ def unresumable(description: dict[str, Any]) -> str:
     for part in ("model", "task"):
         values = description.get(part, {})
         if not is_identified(values):
-            why = values.get("unidentified", {}).get("why", "only the shapes of its weights were recorded")
-            return f"the {part} cannot be told from another ({why})"
+            return f"the {part} cannot be told from another ({values['unidentified'].get('why')})"
     return ""
 
 

@@ -18,17 +18,18 @@ from typing import Any
 import numpy as np
 
 from plait.errors import CheckpointError, ConfigError, PlaitError
-from plait.lab.runs.difference import class_of, task_label
-from plait.lab.runs.folder import is_locked, read_environment, read_json, read_plain, run_id
-from plait.lab.runs.seal import MARK, SUMS
-from plait.lab.runs.vouching import (
+from plait.lab.runs.checksums import (
     JOURNALS,
+    SUMS,
     belongs_to,
     checkpoint_header,
+    digest_of,
+    journal_lengths,
     matches_checksum,
     read_sums,
-    vouched_lengths,
 )
+from plait.lab.runs.difference import class_of, task_label
+from plait.lab.runs.folder import is_locked, read_environment, read_json, read_plain, run_id
 
 __all__ = [
     "Mark",
@@ -49,13 +50,10 @@ FILES = ("config.json", "environment.json", *JOURNALS, "summary.json")
 
 @dataclass(frozen=True)
 class Mark:
-    """An evaluation: number of updates, seconds on the run's clock, results.
-
-    `seconds` is None if the time is unknown; `results` holds loss and score by held-out set.
-    """
+    """An evaluation: number of updates, seconds on the run's clock, loss and score by held-out set."""
 
     update: int
-    seconds: float | None
+    seconds: float
     results: dict[str, dict[str, float]]
 
     @property
@@ -69,8 +67,7 @@ class RunFolder:
 
     `status`: complete, stopped, diverged, running, interrupted (killed), damaged. `reason` says how it ended,
     or what is damaged. `losses` and `returns` (of a policy's episodes in training) are pairs of update and
-    value. `clock` is "recorded" if every mark has its time, "interpolated" if some are derived
-    from the run's total, "unknown" if there are none.
+    value.
     """
 
     folder: Path
@@ -84,7 +81,6 @@ class RunFolder:
     returns: Sequence[tuple[int, float]] = ()
     gradients: Sequence[dict[str, Any]] = ()
     trace: dict[str, Any] | None = None
-    clock: str = "unknown"
 
     @property
     def name(self) -> str:
@@ -137,10 +133,9 @@ class RunFolder:
 
     def seconds_at(self, updates: Sequence[int]) -> list[float] | None:
         """Return the run's clock at some updates, interpolated linearly; None if no time is known."""
-        known = [(mark.update, mark.seconds) for mark in self.marks if mark.seconds is not None]
-        if not known:
+        if not self.marks:
             return None
-        at, times = zip((0, 0.0), *known, strict=True)
+        at, times = zip((0, 0.0), *((mark.update, mark.seconds) for mark in self.marks), strict=True)
         return [float(value) for value in np.interp(updates, at, times)]
 
 
@@ -195,40 +190,30 @@ def _read(folder: Path, troubles: list[str], ends: list[str]) -> RunFolder:
     environment = _environment(folder, troubles, sums)
     if not _is_of_this_run(summary, description, environment, troubles):
         summary = {}
-    header = {} if running or summary else checkpoint_header(folder, troubles, environment, sums)
-    if description and not running and not belongs_to(description, environment, header, troubles):
-        description = {}
-    lengths = vouched_lengths(folder, troubles, header)
+    header = {} if running or summary else checkpoint_header(folder, environment, sums, troubles)
+    if description and not running:
+        owner = run_id(description), digest_of(description)
+        description = description if belongs_to(*owner, environment, header, troubles) else {}
+    lengths = journal_lengths(folder, header, troubles)
     metrics, gradients = (
         _lines(folder / name, troubles, [] if running else ends, sums, lengths.get(name)) if vouched else []
         for name in JOURNALS
     )
     trace = _json(folder / "trace.json", troubles, sums) or None
     try:
-        marks, clock = _marks([line for line in metrics if "held_out" in line], summary)
+        marks = _marks([line for line in metrics if "held_out" in line])
         losses = [(_counted(line), float(line["loss"])) for line in metrics if "loss" in line]
         returns = [(_counted(line), float(line["return"])) for line in metrics if _has_return(line)]
     except BROKEN as error:
         troubles.append(f"metrics.jsonl holds a line that is no measurement ({error!r})")
-        marks, clock, losses, returns = [], "unknown", [], []
+        marks, losses, returns = [], [], []
     status = "running" if running else str(summary.get("status", "interrupted"))
     reason = str(summary.get("reason", ""))
     if not summary and not running:
         reason = _interruption(folder, sums, bool(metrics))
     sessions = environment.get("sessions", ())
     return RunFolder(
-        folder,
-        status,
-        reason,
-        description,
-        summary,
-        sessions,
-        marks,
-        losses,
-        returns,
-        gradients,
-        trace,
-        clock,
+        folder, status, reason, description, summary, sessions, marks, losses, returns, gradients, trace
     )
 
 
@@ -249,8 +234,8 @@ def _summary(folder: Path, troubles: list[str], sums: dict[str, str], running: b
     if summary and not isinstance(summary.get("status"), str):
         troubles.append("summary.json does not say how the run ended")
         return {}
-    if not sums and MARK.items() <= summary.items() and not running and not troubles:
-        troubles.append(f"{SUMS} is missing, which summary.json says is there")
+    if summary and not sums and not running and not troubles:
+        troubles.append(f"{SUMS} is missing, which is written before summary.json")
     return summary
 
 
@@ -259,10 +244,10 @@ def _is_of_this_run(
 ) -> bool:
     """Return whether a summary is this run's; if description and environment fail their checksums, it is not.
 
-    Those checksums would be the other run's, too. Summaries older than checksums are accepted.
+    Those checksums would be the other run's, too.
     """
     own_id = run_id(description) if description else environment.get("run")
-    if MARK.items() <= summary.items() and own_id is not None and summary.get("run", own_id) != own_id:
+    if own_id is not None and summary.get("run", own_id) != own_id:
         troubles.append(f"summary.json is that of {summary['run']}")
         return False
     return bool(description or environment) or not troubles
@@ -373,23 +358,16 @@ def _lines_before_error(lines: Sequence[str], path: Path, troubles: list[str]) -
     return records
 
 
-def _marks(lines: Sequence[dict[str, Any]], summary: dict[str, Any]) -> tuple[list[Mark], str]:
-    """Return the marks and their `clock`; older lines have no times and get theirs from the run's total."""
+def _marks(lines: Sequence[dict[str, Any]]) -> list[Mark]:
+    """Return the evaluations; raise one of `BROKEN` for a line that is none."""
     for line in lines:  # fail here on a malformed result, not in the middle of a page
         json.dumps(line, allow_nan=False)
         if not all(_is_number(result["score"]) for result in line["held_out"].values()):
             raise ValueError("a score that is no number")
-    times = {_counted(line): float(line["seconds"]) for line in lines if "seconds" in line}
-    clock = "recorded" if all("seconds" in line for line in lines) else "interpolated"
-    if clock == "interpolated" and "seconds" in summary and summary.get("updates"):
-        known = {0: 0.0, int(summary["updates"]): float(summary["seconds"]), **times}
-        at = sorted(known)
-        updates = [line["update"] for line in lines]
-        times = dict(zip(updates, np.interp(updates, at, [known[u] for u in at]).tolist(), strict=True))
-    marks = [Mark(_counted(line), times.get(line["update"]), line["held_out"]) for line in lines]
+    marks = [Mark(_counted(line), float(line["seconds"]), line["held_out"]) for line in lines]
     for mark in marks:
         _ = mark.score  # raises if the evaluation is empty
-    return marks, clock if times else "unknown"
+    return marks
 
 
 def _describes(description: dict[str, Any]) -> bool:

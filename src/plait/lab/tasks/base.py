@@ -261,8 +261,20 @@ class Task:
         return None
 
     def show(self, seed: int = 0, width: int = 100) -> str:
-        """Return one sample as text for a person, with at most `width` characters per line."""
-        raise NotImplementedError
+        """Return one sample as text for a person, with at most `width` characters per line.
+
+        By default the inputs and targets step by step, one-hot vectors as their index, and a dot where there
+        is no target.
+        """
+        batch = self.batch(1, torch.Generator().manual_seed(seed))
+        rows = [[_short(step) for step in part[:, 0]] for part in (batch.inputs, batch.targets)]
+        size = max(len(text) for row in rows for text in row)
+        count = max(1, (width - len("target")) // (size + 1))
+        lines = []
+        for start in range(0, len(rows[0]), count):
+            for name, row in zip(("input ", "target"), rows, strict=True):
+                lines.append(" ".join([name, *(text.rjust(size) for text in row[start : start + count])]))
+        return "\n".join(lines)
 
     def options(self) -> dict[str, object]:
         """Return the options by name, as plain values."""
@@ -272,6 +284,18 @@ class Task:
             if not field.metadata.get("hidden")
             and not (field.metadata.get("later") and getattr(self, field.name) == field.default)
         }
+
+
+def _short(step: Tensor) -> str:
+    """Return a step of an input or target as text: the index of a one-hot vector, else its values.
+
+    >>> _short(torch.tensor([0.0, 1.0, 0.0])), _short(torch.tensor([0.5, 2.0])), _short(torch.tensor(IGNORE))
+    ('1', '0.5,2', '.')
+    """
+    values = step.flatten().tolist()
+    if len(values) > 1 and sorted(values) == [0.0] * (len(values) - 1) + [1.0]:
+        return str(values.index(1.0))
+    return ",".join("." if value == IGNORE or value != value else f"{value:g}" for value in values)
 
 
 def epoch_rows(

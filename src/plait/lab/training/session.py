@@ -30,7 +30,6 @@ from plait.lab.runs.checkpoint import load_weights, read_checkpoint
 from plait.lab.runs.folder import Run
 from plait.lab.runs.kinds import how_to_resume, unresumable
 from plait.lab.runs.reading import find_run, read_run
-from plait.lab.runs.seal import MARK
 from plait.lab.runs.spec import RunSpec, parse_spec
 from plait.lab.strict import checked
 from plait.lab.training.callbacks import CallbackList, Results, Watcher, announce, display
@@ -425,5 +424,4 @@ class Session:
             "peak_memory_bytes": peak_memory(device),
             "device": device.type,
             **({"sample": sample} if sample else {}),
-            **({} if self.run is None else MARK),
         }

@@ -108,7 +108,7 @@ class SupervisedSpec(RunSpec):
         }
 
 
-def parse_supervised(values: SupervisedSpec | Any, recommend: Recommend | None = None) -> SupervisedSpec:
+def parse_supervised(values: object, recommend: Recommend | None = None) -> SupervisedSpec:
     """Validate a description as plain data and fill in its defaults; one error lists all that is wrong.
 
     Args:
@@ -144,7 +144,7 @@ def parse_supervised(values: SupervisedSpec | Any, recommend: Recommend | None =
     return SupervisedSpec(task, spec, hyperparams, source)
 
 
-def parse_model(value: Any) -> ModelSpec | FactoryModel:
+def parse_model(value: object) -> ModelSpec | FactoryModel:
     """Return a model from plain data: one of plait's by its name, or a user's own as `module:factory`."""
     values = _named("model", value)
     return FactoryModel.parse(values) if is_own_name(values["name"]) else ModelSpec.parse(values)
@@ -155,7 +155,7 @@ def _with_size(model: dict[str, Any]) -> dict[str, Any]:
     return model if is_own_name(model.get("name")) else {"hidden_size": 1, **model}
 
 
-def _task(value: Any) -> tuple[Task, Mapping[str, Any]]:
+def _task(value: object) -> tuple[Task, Mapping[str, Any]]:
     """Return a task, with its name and source if it is not in plait's registry."""
     if isinstance(value, Task):
         return value, {}
@@ -176,7 +176,7 @@ def task_of(description: RunSpec | dict[str, Any]) -> Task:
     return supervised(description).task
 
 
-def _named(part: str, value: Any) -> dict[str, Any]:
+def _named(part: str, value: object) -> dict[str, Any]:
     """Return a part that consists of a name and options; raise for anything else."""
     if isinstance(value, dict) and "class" in value:
         raise ConfigError(nameless(part, value))

@@ -10,8 +10,6 @@ import pytest
 
 from plait.depthwidth.planner import transition_params
 from plait.lab.experiments.depthwidth import FIGURE_1, TUNED
-from plait.lab.experiments.depthwidth.page import page
-from plait.lab.experiments.depthwidth.tuned import tuned_page
 
 RECORDS = Path(__file__).parents[4] / "results/depthwidth/runs.jsonl"
 BUDGETS = (32_000, 100_000, 320_000, 1_000_000, 3_200_000, 10_000_000)
@@ -41,19 +39,11 @@ def test_twelve_layers_lead_or_share_the_lead_below_their_balanced_size():
 
 def recorded(experiment):
     folder = RECORDS.parents[1] / ("depthwidth" if experiment is FIGURE_1 else "depthwidth-tuned")
-    return folder, [json.loads(line) for line in (folder / RECORDS.name).read_text().splitlines()]
+    return [json.loads(line) for line in (folder / RECORDS.name).read_text().splitlines()]
 
 
 # Of the tuned grid the first rates were others.
 @pytest.mark.parametrize(("experiment", "planned"), [(FIGURE_1, 144), (TUNED, 118)], ids=["figure1", "tuned"])
 def test_recorded_networks_are_still_planned(experiment, planned):
     runs = [dataclasses.asdict(run) for run in experiment.runs()]
-    assert sum(record["run"] in runs for record in recorded(experiment)[1]) == planned
-
-
-def test_the_pages_are_drawn_again_from_their_records():
-    folder, records = recorded(FIGURE_1)
-    command = "plait reproduce depthwidth-figure1"
-    assert page(FIGURE_1, records, command).strip() == (folder / "README.md").read_text().strip()
-    folder, records = recorded(TUNED)
-    assert tuned_page(TUNED, records).strip() == (folder / "README.md").read_text().strip()
+    assert sum(record["run"] in runs for record in recorded(experiment)) == planned

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from plait.errors import ConfigError, PlaitError, check_choice, check_int, check_seed
+from plait.lab.bench.costs import Cost, Reach, costs, reach
 from plait.lab.experiments import Experiment, PlannedRun
 from plait.lab.experiments.launch import Means, carry_out
 from plait.lab.own_code import is_own_name, name_of
-from plait.lab.report.costs import Cost, Reach, costs, reach
 from plait.lab.runs.folder import Journal
 from plait.lab.runs.reading import read_run
 from plait.lab.tasks import Task, task_named

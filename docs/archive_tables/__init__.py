@@ -1,0 +1,1 @@
+"""Tables of the results pages, each computed from the archives beside its page."""

@@ -1,0 +1,228 @@
+"""Tables of results/bench and results/rl: a row for each layer or learner of a measured file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from archive_tables.records import DASH, RESULTS, by, lines, table, whole
+
+
+def _file(name: str) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return values
+
+
+def _digits(value: float | None) -> str:
+    """Format a measured time: four digits, thousands separated.
+
+    >>> _digits(12.3456), _digits(1854.4)
+    ('12.35', '1,854')
+    """
+    return DASH if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def origin(*names: str) -> str:
+    """Return where each file was measured, by which commit and command."""
+    rows = []
+    for name in names:
+        file = _file(name)
+        machine, versions = file["machine"], file["versions"]
+        where = machine.get("gpu") or f"{machine['cpu']}, {machine['threads']} of {machine['cores']} cores"
+        command = str(file["command"]).replace("|", "/")
+        command = command.partition(" --out ")[0]
+        rows.append(
+            [
+                f"`{name.partition('/')[2]}`",
+                where,
+                _digits(machine.get("load_average")),
+                versions["torch"],
+                str(file["commit"])[:7],
+                str(file["date"])[:10],
+                f"`{command}`" if command.startswith("plait") else "a script that calls `plait bench layers`",
+            ]
+        )
+    return table(["file", "machine", "load", "torch", "commit", "date", "command"], rows)
+
+
+def layers(*names: str) -> str:
+    """Return times and ratios to torch.nn.LSTM of layers, a column pair for each shape.
+
+    In brackets is the ratio of forward alone, where it was measured.
+    """
+    rows = [row for name in names for row in _file(name)["rows"]]
+    shapes = list(dict.fromkeys((row["T"], row["B"]) for row in rows))
+    several = len({row["hidden"] for row in rows}) > 1 or len({row["precision"] for row in rows}) > 1
+    found: dict[tuple[str, ...], dict[tuple[int, int], dict[str, Any]]] = {}
+    for row in rows:
+        key = (row["layer"], row["backend"], str(row["hidden"]), row["precision"])
+        found.setdefault(key, {}).setdefault((row["T"], row["B"]), row)
+    body = [
+        [*(key if several else key[:2]), *(cell for shape in shapes for cell in _timed(cells.get(shape)))]
+        for key, cells in found.items()
+    ]
+    heads = [text for t, b in shapes for text in (f"({t}, {b}), ms", "ratio")]
+    parts = ["layer", "backend", "hidden", "precision"] if several else ["layer", "backend"]
+    return table([*parts, *heads], body)
+
+
+def _timed(row: dict[str, Any] | None) -> Sequence[str]:
+    if row is None:
+        return DASH, DASH
+    forward = row.get("forward ratio")
+    ratio = f"{row['ratio']:.2f}" + (f" ({forward:.2f})" if forward is not None and forward != 1 else "")
+    spread = row.get("spread ms")
+    return _digits(row["ms"]) + (f" ± {_digits(spread)}" if spread is not None else ""), ratio
+
+
+def ratio(name: str, layer: str, shape: tuple[int, int]) -> str:
+    """Return the time of a layer's forward and backward pass in those of torch.nn.LSTM."""
+    rows = _file(name)["rows"]
+    (row,) = (row for row in rows if row["layer"] == layer and (row["T"], row["B"]) == shape)
+    return f"{row['ratio']:.2f}"
+
+
+def to_earned(*names: str) -> str:
+    """Return the time of learned relevance in times of the earned one."""
+    rows = [row for name in names for row in _file(name)["rows"] if row.get("to earned") is not None]
+    shapes = list(dict.fromkeys((row["T"], row["B"]) for row in rows))
+    body = [
+        [layer, *(f"{cells[shape]['to earned']:.2f}" if shape in cells else DASH for shape in shapes)]
+        for layer, same in by(rows, lambda row: row["layer"]).items()
+        for cells in [{(row["T"], row["B"]): row for row in same}]
+    ]
+    return table(["layer", *(f"({t}, {b})" for t, b in shapes)], body)
+
+
+def stream() -> str:
+    rows = [
+        [
+            row["layer"],
+            row["backend"],
+            row["hidden"],
+            row["B"],
+            f"{_digits(row['µs'])} ± {_digits(row['spread µs'])}",
+            f"{row['ratio']:.2f}",
+        ]
+        for row in _file("bench/cpu-stream")["stream"]
+    ]
+    return table(["layer", "backend", "hidden", "B", "µs", "ratio"], rows)
+
+
+def memory(*names: str) -> str:
+    rows = [
+        [
+            _file(name)["machine"].get("gpu") or "CPU",
+            row["layer"],
+            row["T"],
+            row["B"],
+            _digits(row["peak MB"]),
+            _digits(row["torch.nn.LSTM MB"]),
+            f"{row['ratio']:.2f}",
+        ]
+        for name in names
+        for row in _file(name)["rows"]
+    ]
+    return table(["device", "layer", "T", "B", "peak MB", "torch.nn.LSTM MB", "ratio"], rows)
+
+
+def streaming(*names: str) -> str:
+    rows = [
+        [
+            row["layer"],
+            row["backend"],
+            whole(row["step"]),
+            _digits(row["µs per step"]),
+            f"{row['MB']:.1f}",
+            f"{row['ratio']:.3f}",
+        ]
+        for name in names
+        for row in _file(name)["rows"]
+    ]
+    return table(["layer", "backend", "step", "µs per step", "MB", "ratio"], rows)
+
+
+def epochs(*names: str) -> str:
+    rows = [
+        [
+            "tf32" if _file(name)["tf32"]["matmul"] else "float32",
+            row["task"],
+            row["layer"],
+            row["hidden"],
+            f"{row['s per epoch']:.2f}",
+            f"{row['ratio']:.2f}",
+        ]
+        for name in names
+        for row in _file(name)["rows"]
+    ]
+    return table(["matmul", "task", "layer", "hidden", "s per epoch", "ratio"], rows)
+
+
+def learners() -> str:
+    rows = [
+        [
+            row["learner"],
+            row["worlds"],
+            whole(row["collection"]),
+            DASH if row["to lstm"] is None else f"{row['to lstm']:.2f}",
+            whole(row["training"]),
+            f"{row['to RecurrentPPO']:.2f}",
+        ]
+        for row in _file("rl/bench")["rows"]
+    ]
+    heads = ["collection, steps/s", "to `lstm`", "training, steps/s", "to RecurrentPPO"]
+    return table(["learner", "environments", *heads], rows)
+
+
+def updates() -> str:
+    rows = []
+    for line in lines("rl/update-h200.jsonl"):
+        size = f"hidden {line['hidden']}, {line['envs']} environments, {line['rollout']} steps"
+        setting = f"{line['world']}, {line['model']}, {size}"
+        times = [
+            f"{line[where]['ms an update']:.1f} ({line[where]['least']:.1f})" for where in ("cuda", "cpu")
+        ]
+        rows.append([setting, *times, f"{line['cpu over cuda']:.1f}"])
+    return table(["setting", "H200, ms an update (least)", "one CPU thread, ms", "ratio"], rows)
+
+
+CLUSTER = [f"bench/h200-{name}" for name in ("cluster-fourth", "cluster-full-messages")]
+EARLIER = [
+    f"bench/h200-{name}"
+    for name in (
+        "cluster",
+        "cluster-full",
+        "cluster-learned",
+        "host-first",
+        "host-first-learned",
+        "host",
+        "cluster-rows",
+        "cluster-third",
+        "cluster-third-learned",
+    )
+]
+TRITON = [f"bench/h200-{name}" for name in ("hidden128", "scans", "hidden1024", "bf16")]
+CPU = [f"bench/cpu-{name}" for name in ("2-cores", "1-thread")]
+
+BLOCKS = {
+    "cluster, files": lambda: origin(*CLUSTER),
+    "cluster": lambda: layers("bench/h200-cluster-fourth"),
+    "cluster, learned": lambda: to_earned("bench/h200-cluster-fourth"),
+    "cluster, messages": lambda: layers("bench/h200-cluster-full-messages"),
+    "earlier, files": lambda: origin(*EARLIER),
+    **{f"earlier, {name.partition('h200-')[2]}": (lambda name=name: layers(name)) for name in EARLIER},
+    "triton, files": lambda: origin(*TRITON),
+    **{f"triton, {name.partition('h200-')[2]}": (lambda name=name: layers(name)) for name in TRITON},
+    "epochs, files": lambda: origin("bench/h200-tasks", "bench/h200-tasks-tf32"),
+    "epochs": lambda: epochs("bench/h200-tasks", "bench/h200-tasks-tf32"),
+    "cpu, files": lambda: origin(*CPU),
+    "cpu, two threads": lambda: layers("bench/cpu-2-cores"),
+    "cpu, one thread": lambda: layers("bench/cpu-1-thread"),
+    "stream, files": lambda: origin("bench/cpu-stream"),
+    "stream": stream,
+    "memory, files": lambda: origin("bench/cpu-memory", "bench/h200-memory"),
+    "memory": lambda: memory("bench/cpu-memory", "bench/h200-memory"),
+    "streaming, files": lambda: origin("bench/cpu-streaming", "bench/cpu-streaming-1e6"),
+    "streaming": lambda: streaming("bench/cpu-streaming", "bench/cpu-streaming-1e6"),
+}
