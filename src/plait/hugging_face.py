@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 from plait.errors import ConfigError, DataError, PlaitError, require
@@ -208,6 +209,11 @@ def load_weights(folder: Path, config: Any, kind: str) -> tuple[Any, list[str]]:
             )
         except MemoryError:
             raise
+        except UnpicklingError as error:  # its own message says how to run what is in the file
+            raise DataError(
+                f"{folder}: its weights cannot be loaded: expected tensors alone, got a pickle that is "
+                "damaged or holds other objects; save them as safetensors"
+            ) from error
         except Exception as error:
             raise DataError(f"{folder}: its weights cannot be loaded: {cause(error)}") from error
     differing = sorted(report.get("mismatched_keys", ()))

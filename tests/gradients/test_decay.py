@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -71,3 +73,11 @@ def test_zeros_that_nothing_could_reach_are_no_vanishing() -> None:
     assert fading is not None
     assert fading.reachable == 100
     assert fading.vanishes_at == 14
+
+
+def test_long_sequences_take_no_square_of_their_length() -> None:
+    norms, began = 0.9999 ** np.arange(100_000)[::-1], time.process_time()
+    decay = Decay.of(norms)
+    assert decay is not None
+    assert decay.reached == norms.size
+    assert time.process_time() - began < 1

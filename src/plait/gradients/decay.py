@@ -192,8 +192,11 @@ def _relative(norms: Floats, nearest: NDArray[np.int64], distance: NDArray[np.in
     if not norms[nearest].all():
         return norms / largest, True
     relative = norms / norms[nearest]
-    order = np.unique(distance[relative > 0])
-    rise = np.array([np.log(relative[(distance == d) & (relative > 0)].max()) for d in order])
+    felt = relative > 0
+    order, place = np.unique(distance[felt], return_inverse=True)
+    highest = np.zeros(order.size)  # at each distance
+    np.maximum.at(highest, place, relative[felt])
+    rise = np.log(highest)
     top = int(np.argmax(rise))
     if rise[top] > math.log(EXPLODED) and np.diff(rise[: top + 1]).max() > 0.5 * rise[top]:
         return norms / largest, True

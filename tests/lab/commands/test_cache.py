@@ -141,6 +141,7 @@ def test_sampling_is_repeated_by_its_seed(model_folder, capsys):
     [
         (["--slots", "4"], "slots: expected at least sinks + 1"),
         (["--policy", "learned"], "learned needs --scores"),
+        (["--policy", "h2o", "--scores", "folder"], "the policy h2o takes none"),
         (["--policy", "snapkv"], "unknown policy"),
         (["--max-new-tokens", "500"], "the positions of this model, got"),
         (["--max-new-tokens", "0"], "max_new_tokens: expected at least 1"),

@@ -37,6 +37,7 @@ class Scored:
     slots: int | None
     window: int
     sinks: int
+    scores: str | None = None
     losses: dict[int, float] = field(default_factory=dict)
     blocks: dict[int, list[float]] = field(default_factory=dict)
     right: dict[str, dict[int, bool]] = field(default_factory=dict)
@@ -89,13 +90,15 @@ def read_results(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], li
     if not scored:
         raise ConfigError(f"{folder}: expected results, got none yet")
     ordered = sorted(scored.values(), key=lambda one: -1 if one.slots is None else one.slots)
+    _tell_apart(ordered)
     return description, [record["session"] for record in records if "session" in record], ordered
 
 
 def _add(scored: dict[tuple[Any, ...], Scored], record: dict[str, Any]) -> None:
     cell, task = record["cell"], record["cell"]["task"]
     size = (cell["policy"], cell["slots"], cell["window"], cell["sinks"])
-    one = scored.setdefault((*size, cell.get("scores")), Scored(*size))
+    key = (*size, cell.get("scores"))
+    one = scored.setdefault(key, Scored(*key))
     for number, result in zip(cell["numbers"], record["results"], strict=True):
         if task == "text":
             one.losses[number] = float(result["loss"])
@@ -106,6 +109,24 @@ def _add(scored: dict[tuple[Any, ...], Scored], record: dict[str, Any]) -> None:
     one.tokens += record["tokens"]
     one.seconds += record["processor_seconds"]
     one.kept = record.get("kept", one.kept)
+
+
+def _tell_apart(scored: Sequence[Scored]) -> None:
+    """Add to a policy's name what tells caches of one size apart: their window, sinks or scores."""
+    differing = {
+        (one.policy, name)
+        for name in ("window", "sinks", "scores")
+        for one, other in itertools.combinations(scored, 2)
+        if (one.policy, one.slots) == (other.policy, other.slots)
+        and getattr(one, name) != getattr(other, name)
+    }
+    for one in scored:
+        parts = [
+            f"{name} {str(getattr(one, name))[:8]}"
+            for name in ("window", "sinks", "scores")
+            if (one.policy, name) in differing
+        ]
+        one.policy = f"{one.policy} ({', '.join(parts)})" if parts else one.policy
 
 
 def write_cache_page(folder: Path) -> CachePage:

@@ -122,9 +122,10 @@ def encode_all(
 ) -> NDArray[np.float32]:
     """Return the concatenated features of some columns; `means` are those of the training data."""
     parts: list[NDArray[np.float64]] = []
+    before = 0  # features of the columns so far
     for name, encoding in columns:
-        before = sum(part.shape[1] for part in parts)
         parts.append(encode(table, name, encoding, series, missing, means[before] if means else None))
+        before += parts[-1].shape[1]
     return np.concatenate(parts, axis=1).astype(np.float32)
 
 
