@@ -125,6 +125,7 @@ def _played(folder: Path, changed: int, sample: int) -> dict[str, Any]:
 
     record, policy = read_run(folder), load_policy(folder)
     env, model = record.description["task"]["env"], record.description["model"]
+    assert policy.recurrent is not None  # only models with a memory are listed
     layers = []
     for layer in range(1, 1 + policy.recurrent.num_layers):
         steps = play_episode(policy, env, sample, layer=layer, pictures=False)
