@@ -46,9 +46,9 @@ def kept_lines(sample: Sample, marker: int) -> str:
         "▮" if step == marker else "·" if not symbol else str(symbol)
         for step, symbol in enumerate(sample.inputs[:marker], start=1)
     )
-    held = "".join("#" if step in kept else " " for step in range(1, marker + 1))
+    marks = "".join("#" if step in kept else " " for step in range(1, marker + 1))
     parts = range(0, marker, _WIDTH)
-    pairs = [f"shown  {shown[at : at + _WIDTH]}\nkept   {held[at : at + _WIDTH]}".rstrip() for at in parts]
+    pairs = [f"shown  {shown[at : at + _WIDTH]}\nkept   {marks[at : at + _WIDTH]}".rstrip() for at in parts]
     return "\n\n".join(pairs)
 
 

@@ -95,8 +95,8 @@ def _traced(folder: Path, changed: int, sample: int) -> dict[str, Any]:
         raise ConfigError(f"{record.id}: {record.model} has no memory to look into")
     traces = [trace.merged() for trace in traces]
     window = record.description["model"].get("window")
-    said = logits[:, 0, 0] if isinstance(task, CsvTask) and not task.classes else logits[:, 0].argmax(-1)
-    answers = [None] * (len(batch.inputs) - len(logits)) + said.tolist()
+    predicted = logits[:, 0, 0] if isinstance(task, CsvTask) and not task.classes else logits[:, 0].argmax(-1)
+    answers = [None] * (len(batch.inputs) - len(logits)) + predicted.tolist()
     return {
         "run": record.id,
         "title": f"{record.model} on {record.task}, {record.updates:,} updates",
