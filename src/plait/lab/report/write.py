@@ -43,8 +43,8 @@ def write_report(
     Args:
         folders: folders of runs, folders of experiments, or folders of such folders.
         path: the file to write. `html` with more than three groups is a page of contents, and a page per
-            group in the folder of its name. `csv` writes the curves to a second file in the same folder, and `png` and
-            `pdf` write every figure to a file of its own, named after it.
+            group in the folder of its name. `csv` writes the curves to a second file in the same folder, and
+            `png` and `pdf` write every figure to a file of its own, named after it.
         format: html, md, csv, png or pdf.
         command: the command that reproduces the report, if it is not `plait report`.
 
