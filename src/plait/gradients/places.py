@@ -86,6 +86,8 @@ def _chained(modules: dict[str, nn.Module]) -> list[TapPoint]:
 def _is_block(name: str, module: nn.Module, modules: dict[str, nn.Module]) -> bool:
     if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
         return True
+    if "parametrizations" in name.split("."):  # of weights (torch.nn.utils.parametrize), not of states
+        return False
     parent = modules.get(name.rpartition(".")[0]) if "." in name else None
     return isinstance(parent, nn.ModuleList) and not isinstance(module, nn.ModuleList)
 
