@@ -97,9 +97,9 @@ def _inside(name: str, other: str) -> bool:
 
 
 def time_axis_of(model: nn.Module, module: nn.Module, time_axis: int | None) -> int | None:
-    """Return the axis of time: `time_axis`, else from an attention layer, a `config`, or a convolution.
+    """Return the axis of time: `time_axis`, or that of an attention layer, a `config` or a convolution.
 
-    None if it cannot be told; states of two axes, of a module that a loop calls, need none.
+    None if it is unknown; states of two axes, from a module called in a loop, need none.
     """
     if time_axis is not None:
         if time_axis not in (0, 1, 2):

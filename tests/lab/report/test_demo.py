@@ -163,7 +163,7 @@ def test_ctrl_c_saves_both_runs(endless):
 
 
 @pytest.mark.slow
-def test_sigterm_saves_and_the_next_call_goes_on(endless):
+def test_sigterm_saves_and_the_next_call_resumes(endless):
     start, out = endless
     process = start()
     runs = wait_for_both(out)
