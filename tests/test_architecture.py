@@ -116,7 +116,7 @@ def test_no_command_writes_the_environment():
 
 def test_reports_train_nothing():
     """What trains is an experiment or a measurement; a report reads what they left."""
-    trains = re.compile(r"\b(carry_out|train_run|run_jobs|Session\()|import .*\bfit\b")
+    trains = re.compile(r"\b(run_experiment|train_run|run_jobs|Session\()|import .*\bfit\b")
     assert not [path for path in (SOURCE / "lab" / "report").rglob("*.py") if trains.search(path.read_text())]
 
 

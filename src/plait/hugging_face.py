@@ -77,7 +77,7 @@ def read_settings(path: str | Path) -> dict[str, Any]:
     """Return the settings in a config.json, or in the config.json of a folder.
 
     Raises:
-        DataError: if it cannot be read, is not JSON, or is no object.
+        DataError: if it cannot be read, is not JSON, or is not an object.
     """
     path = Path(path)
     if path.is_dir():
@@ -225,7 +225,7 @@ def load_weights(folder: Path, config: Any, kind: str) -> tuple[Any, list[str]]:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Load the tokenizer of a model's folder; Python beside it is never run.
+    """Load the tokenizer of a model's folder; Python files in the folder are never run.
 
     Raises:
         DataError: if the folder has none, or transformers cannot read it.
@@ -284,7 +284,7 @@ def load_gguf(path: Path) -> tuple[Any, Any]:
 
 
 def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write a model as safetensors and its tokenizer, readable by whoever may read the folder."""
+    """Write a model as safetensors and its tokenizer, with the read permissions of the folder."""
     with _contained():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -390,7 +390,7 @@ def _check_inside(folder: Path, name: str) -> Path:
     """Return the path of a file and check that it lies in the folder, following links."""
     path, real = folder / name, folder.resolve()
     roots = [real]
-    if real.parent.name == "snapshots":  # in the cache of the Hub, snapshots link to the blobs beside them
+    if real.parent.name == "snapshots":  # in the cache of the Hub, snapshots link to blobs next to them
         roots.append(real.parent.parent / "blobs")
     try:
         inside = any(path.resolve().is_relative_to(root) for root in roots)

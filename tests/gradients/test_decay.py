@@ -59,7 +59,7 @@ def test_distance_is_from_where_the_loss_acts() -> None:
     assert several.rate == pytest.approx(0.8)  # from the first of the ten, not from the last
 
 
-def test_zeros_that_nothing_could_reach_are_no_vanishing() -> None:
+def test_zeros_without_a_path_are_not_vanishing_gradients() -> None:
     norms = np.zeros(30)
     norms[13:18] = [0.2, 0.5, 1.0, 0.5, 0.2]
     assert structural_zeros(norms, [15]).sum() == 25

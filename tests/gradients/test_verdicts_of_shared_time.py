@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 from torch.utils.checkpoint import checkpoint
 
 import plait
@@ -282,6 +283,16 @@ class Clockwork(nn.Module):
         slower = self.periods >= self.periods.unsqueeze(-1)
         new = torch.tanh(self.input(x) + hidden @ (self.hidden.weight * slower).t())
         return torch.where(t % self.periods == 0, new, hidden)
+
+
+@case
+def convolutions_with_normed_weights() -> Case:
+    model = nn.Sequential(
+        weight_norm(nn.Conv1d(3, 4, 5, padding=2)), nn.Tanh(), weight_norm(nn.Conv1d(4, 4, 5, padding=2))
+    )
+    phrases = ("felt at 9 of 60 positions, nothing arrives from 5 steps off on", "51 can never be felt")
+    loss = lambda y: y[..., 29].sum()  # noqa: E731
+    return Case(model.to(DOUBLE), draw(2, 3, T), loss, "ends", phrases, axis=2, read=(30,))
 
 
 @case

@@ -1,4 +1,4 @@
-"""Findings of one pass: gradients by tap, positions that the loss reads, and why others get nothing."""
+"""Findings of one pass: gradients by tap, the positions that the loss reads, and the reasons for zeros."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class OutputReads:
     def of(value: Tensor, nudged: Sequence[tuple[Tensor, Tensor]]) -> OutputReads:
         """Collect the gradients by outputs that `nudge_output` returned, each with its zeros.
 
-        Those by the zeros are what the loss itself reads. A loss that the model computes reads none of them;
-        then the gradients by the outputs are taken, which include what other outputs read.
+        Gradients of the zeros are those of the loss itself. A loss computed inside the model does not use the
+        returned outputs; then the gradients of the outputs are taken, which include reads by other outputs.
         """
         tensors = [tensor for tensor, _ in nudged]
         gradients = _gradients_or_none(value, [zero for _, zero in nudged])
@@ -57,7 +57,7 @@ class OutputReads:
     def by_output(self, length: int, axis: int | None) -> Iterator[tuple[list[int], Tensor, Tensor]]:
         """Yield outputs that have `length` positions along `axis`: those read, the output, its gradient.
 
-        An output with several axes of that length is left out: which of them is time cannot be told.
+        An output with several axes of that length is left out: it is unknown which of them is time.
         """
         for tensor, gradient in self.parts:
             shape = list(tensor.shape)
@@ -68,9 +68,8 @@ class OutputReads:
 def with_sources(taps: list[Tapped], inputs: Mapping[str, Tensor], time_axis: int | None) -> list[Tapped]:
     """Add taps of the model's own inputs, each in the stack of the last one that reads it.
 
-    `inputs` are the zeros added to the inputs, by name. One that is the input of no stack, position by
-    position, has its time in the axis that is as long as a stack that depends on it,
-    or several times so.
+    `inputs` are the zeros added to the inputs, by name. For an input that no stack reads position by
+    position, time is the axis whose length is that of a stack that depends on it, or a multiple of it.
     """
     added: dict[str, Tapped] = {}
     for tap in taps:
@@ -86,7 +85,14 @@ def with_sources(taps: list[Tapped], inputs: Mapping[str, Tensor], time_axis: in
     for name, zeros in inputs.items():
         if name not in added and (other := _as_long_as(zeros, taps, time_axis)) is not None:
             tap, axis = other
-            entry = next((one for one in taps if one.stack == tap.stack and one.kind == "input"), None)
+            entry = next(
+                (
+                    candidate
+                    for candidate in taps
+                    if candidate.stack == tap.stack and candidate.kind == "input"
+                ),
+                None,
+            )
             flipped = entry is not None and is_reversed(entry, zeros, axis)
             calls = [Call([zeros], lambda g: g[0], axis)]
             added[name] = Tapped(name, tap.stack, "input", calls, is_backward=flipped)
@@ -94,7 +100,7 @@ def with_sources(taps: list[Tapped], inputs: Mapping[str, Tensor], time_axis: in
 
 
 def _as_long_as(zeros: Tensor, taps: Sequence[Tapped], time_axis: int | None) -> tuple[Tapped, int] | None:
-    """Return the last tap that depends on an input and is as long as one of its axes, and this axis."""
+    """Return the last tap that depends on an input and has the length of one of its axes; also that axis."""
     for times, tap in itertools.product((False, True), reversed(taps)):
         length = tap.length - sum(tap.padding)
         sizes = enumerate(zeros.shape)
@@ -153,7 +159,9 @@ class Findings:
         before, after = tap.padding
         end = tap.length - after
         inputs = [
-            one for one in self.taps if one.stack == tap.stack and one.kind == "input" and not one.reads
+            source
+            for source in self.taps
+            if source.stack == tap.stack and source.kind == "input" and not source.reads
         ]
         if tap.kind == "input" or not inputs:
             return slice(before, end)
@@ -193,12 +201,13 @@ class Findings:
         norms = self._whole[top.name]
         direct = top.direct(self.by_tap[top.name])
         if direct is None:
-            # Reads of the output cannot be separated from the next step: the model's own output shows them.
+            # Reads of the output cannot be separated from the recurrence, so they are taken from the model's
+            # own output.
             return self._read_in_output(top) or [int(np.flatnonzero(norms)[-1])]
-        # Nothing reads the output if the loss or another stack takes the last cell state alone.
+        # Nothing reads the output if the loss or another stack uses only the last cell state.
         read = np.flatnonzero(direct).tolist() or [self._last_felt(top)]
         if (top.kind == "block" or len(top.calls) > 1) and len(read) > 1:
-            # A loop of the model's own may read many of these states for an output that is read at few.
+            # A loop in the model may read many of these states for an output that is read at few positions.
             in_output = self._read_in_output(top) or read
             return min(read, in_output, key=len)
         return read
@@ -223,7 +232,7 @@ class Findings:
         return np.flatnonzero(norms_of(gradient, axis, gradient.shape[axis])).tolist() or None
 
     def _output_of(self, top: Tapped) -> tuple[Tensor, Tensor, int] | None:
-        is_last = top.stack == self.taps[-1].stack  # the output of another stack has positions of its own
+        is_last = top.stack == self.taps[-1].stack  # the output of another stack has other positions
         if self.reads is None or not is_last:
             return None
         return self.reads.axis(top.length, top.calls[0].time_axis)
@@ -231,7 +240,7 @@ class Findings:
     def acting_on(self, tap: Tapped) -> list[int]:
         """Return the positions of a tap (from 0) that belong to those read at the top of its stack."""
         if tap.reads:
-            return sorted({position for one in tap.reads for position in self._source_of(one)})
+            return sorted({position for reader in tap.reads for position in self._source_of(reader)})
         top = self._top(tap.stack)
         acting = self._reads.get(tap.name, self.acting[tap.stack])
         if top is None:
@@ -241,7 +250,7 @@ class Findings:
             if 2 * len(acting) > length > 2:
                 return list(range(size))
             moved = [self._last_of_step(tap, position, tap.length / length) for position in acting]
-        elif 2 * tap.length <= length:  # its top has several positions for each of this layer's
+        elif 2 * tap.length <= length:  # the top of the stack has several positions for each of this layer's
             moved = [position * tap.length // length for position in acting]
         else:
             moved = [position + max(0, tap.length - length) for position in acting]
@@ -277,7 +286,8 @@ class Findings:
             entries = list(_output_alone(part, chosen))
         rows = self._rows(top, entries)
         if rows is not None and top.kind == "block" and not _mixes(rows, chosen):
-            # These modules mix no positions, so what reads them does: an attention or a loop of the model's.
+            # These modules do not mix positions, so the module that reads them does: an attention, or a loop
+            # in the model.
             self.acting[top.stack] = acting = self._read_in_output(top) or [
                 int(np.flatnonzero(self._whole[top.name])[-1])
             ]
@@ -301,9 +311,9 @@ class Findings:
                     self.reach[tap.name] = Reach(mirrored, np.stack(rows[tap.name][::-1]))
 
     def look_both_ways(self) -> None:
-        """Find the stacks in which a position that is read feels later ones, where the norms alone hide it.
+        """Find the stacks in which a read position depends on later ones, if the norms do not show it.
 
-        They do if the last position is read as well as an earlier one.
+        The norms hide it if the last position is read as well as an earlier one.
         """
         for stack, acting in self.acting.items():
             top = self._top(stack)
@@ -314,8 +324,8 @@ class Findings:
                 self._two_way.add(stack)
 
     def _has_side_path(self, stack: str) -> bool:
-        """Return True if another stack reads the same input, which passes this one by."""
-        return any(one.stack != stack for tap in self.taps if tap.stack == stack for one in tap.reads)
+        """Return True if another stack reads the same input, so that a path bypasses this stack."""
+        return any(reader.stack != stack for tap in self.taps if tap.stack == stack for reader in tap.reads)
 
     def _enter(self, tops: Sequence[Tapped], position: int) -> Entry | None:
         """Return the outputs of the calls that hold a position, and the gradients that enter there alone."""
@@ -345,7 +355,7 @@ class Findings:
         return rows
 
     def row(self, tap: Tapped) -> tuple[Floats, list[int]]:
-        """Return the norms that the verdict is about, and the positions read: one if the loss is split."""
+        """Return the norms for the verdict, and the positions read: a single one if the loss is split."""
         reach = self.reach.get(tap.name)
         if reach is None:
             return self.norms[tap.name], self.acting_on(tap)
@@ -367,11 +377,11 @@ class Findings:
         return names
 
     def _is_cut_off(self, tap: Tapped) -> bool:
-        """Return True if a tap has zeros alone though the top of its stack has a gradient."""
+        """Return True if a tap has only zeros although the top of its stack has a gradient."""
         return self._is_used(tap) and not self.norms[tap.name].any() and self._top(tap.stack) is not None
 
     def _is_used(self, tap: Tapped) -> bool:
-        """Return True if the loss depends on a tap, not on the other direction of its layer alone."""
+        """Return True if the loss depends on a tap and not only on the other direction of its layer."""
         top = self._top(tap.stack)
         is_other = top is not None and top is not tap and top.layer == tap.layer
         if is_other and not self.norms[tap.name].any():
@@ -379,20 +389,20 @@ class Findings:
         return any(gradient is not None for gradient in self.by_tap[tap.name])
 
     def _is_read_alone(self, tap: Tapped, norms: Floats, acting: list[int]) -> bool:
-        """Return True for the top of a stack without recurrence: it is felt nowhere but where it is read."""
+        """Return True for the top of a stack without recurrence, whose states affect only positions read."""
         built = self.built.get(tap.name)
         is_built = built is not None and bool(built[norms == 0].all())
         is_read = set(np.flatnonzero(norms).tolist()) <= set(acting)
         return (tap.kind == "block" or is_built) and tap is self._top(tap.stack) and is_read
 
     def explain(self, others: Sequence[Findings]) -> None:
-        """Mark the zeros that `others`, of the same model with other weights, have too: built into it."""
+        """Mark the zeros that `others`, with other weights, share: they are built into the model."""
         for name in self.unexplained():
             tap = next(tap for tap in self.taps if tap.name == name)
             norms, acting = self.row(tap)
             built = norms == 0
             for other in others:
-                there = next((one for one in other.taps if one.name == name), None)
+                there = next((candidate for candidate in other.taps if candidate.name == name), None)
                 row = None if there is None else other.row(there)[0]
                 if there is None or row is None or row.shape != norms.shape or not row.any():
                     continue
@@ -414,7 +424,7 @@ class Findings:
             structural = structural_zeros(row, read, _dtype(tap))
             if tap.name in self.built:
                 structural = self.built[tap.name] | later_zeros(row, read, tap.is_backward)
-            # Each direction of the top layer is read by itself; those of lower layers are read by both.
+            # Each direction of the top layer is read separately; those of lower layers are read by both.
             is_two_way = tap.stack in self._two_way and tap.name not in self._reads
             decay = Decay.of(row, read, structural, tap.is_backward, is_two_way)
         return LayerProfile(
@@ -440,10 +450,13 @@ class Findings:
         return not is_last and len(acting) > 1 and bool((norms[acting] < VANISHED * norms.max()).any())
 
     def _is_shown(self, tap: Tapped) -> bool:
-        """Return True for an input that says something new: not what the model's own input says already."""
+        """Return True for an input that adds information to that of the model's own input."""
         if tap.kind != "input" or tap.source is not None:
             return False
-        norms, first = self.norms[tap.name], next(one for one in self.taps if one.kind == "input")
+        norms, first = (
+            self.norms[tap.name],
+            next(candidate for candidate in self.taps if candidate.kind == "input"),
+        )
         return tap is first or not (
             norms.size == self.norms[first.name].size
             and np.allclose(norms, self.norms[first.name], rtol=1e-6, atol=0)
@@ -461,7 +474,7 @@ class Findings:
 
 
 def _depends(output: Tensor, entering: Tensor, tops: Sequence[Tapped]) -> bool:
-    """Return True if what enters an output reaches the outputs of a layer."""
+    """Return True if a gradient that enters an output reaches the outputs of a layer."""
     zeros = [call.zeros[call.direct] for top in tops for call in top.calls if call.direct is not None]
     parts = torch.autograd.grad(output, zeros, entering, retain_graph=True, allow_unused=True)
     return any(part is not None and bool(part.any()) for part in parts)
@@ -483,7 +496,7 @@ def _chosen(acting: list[int], sampled: int) -> list[int]:
 
 
 def _mixes(rows: Mapping[str, list[Floats]], chosen: list[int]) -> bool:
-    """Return True if what enters at one position is felt at another."""
+    """Return True if a gradient that enters at one position reaches another."""
     return any(
         len(alive := np.flatnonzero(row)) > 1 or (len(alive) == 1 and int(alive[0]) != position)
         for part in rows.values()

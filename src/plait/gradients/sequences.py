@@ -146,7 +146,7 @@ def padding_of(states: Tensor, time_axis: int, sources: Sequence[Tensor]) -> tup
 
 
 def _random_at(states: Tensor, time_axis: int | None, begin: int, end: int) -> Tensor:
-    """Return a random cotangent of `states`, zero but for the positions from `begin` to `end`."""
+    """Return a random cotangent of `states`, zero except at the positions from `begin` to `end`."""
     generator = torch.Generator().manual_seed(0)
     seed = torch.randn(states.shape, generator=generator).to(states)
     if time_axis is None:

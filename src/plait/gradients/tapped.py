@@ -97,7 +97,7 @@ class Tapped:
 
     @property
     def layer(self) -> str:
-        """The name without the direction: both directions of a layer read and are read together."""
+        """The name without the direction: both directions of a layer have the same inputs and readers."""
         return self.name.removesuffix(BACKWARD)
 
     @property

@@ -233,8 +233,8 @@ def _tap_torch(point: TapPoint, module: nn.RNNBase, registry: _Registry, undo: E
             if hidden is outside:
                 hx = (inside, *hx[1:]) if isinstance(hx, tuple) else inside
         result = run_tapped(module, tap, input, hx)
-        for one in taps:
-            one.separable &= not touched
+        for recorded in taps:
+            recorded.separable &= not touched
         hidden = result[1][0] if isinstance(result[1], tuple) else result[1]
         inside = torch.stack([run.end for run in runs])
         if isinstance(input, PackedSequence) and input.unsorted_indices is not None:

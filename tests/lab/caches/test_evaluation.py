@@ -160,7 +160,7 @@ class Stopped(Exception):
 
 
 @pytest.mark.parametrize("after", [0, 5])
-def test_a_stopped_evaluation_goes_on_to_the_same_archive(lm, texts, tmp_path, finished, after):
+def test_a_stopped_evaluation_continues_to_the_same_archive(lm, texts, tmp_path, finished, after):
     some = [CACHES[0], CACHES[-1]]
 
     def stop(done, total, label):

@@ -80,7 +80,7 @@ def test_bad_options_of_an_evaluation(model_folder, texts, tmp_path, capsys, opt
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_no_model_is_refused(texts, tmp_path, capsys):
+def test_files_that_are_not_models_are_refused(texts, tmp_path, capsys):
     for path, message in ((tmp_path / "nowhere", "got nothing there"), (texts[0], "got another file")):
         assert evaluate(path, texts, tmp_path / "out") == 2
         assert message in one_line(capsys)

@@ -39,7 +39,7 @@ def test_an_experiments_runs_stand_in_its_cells(bench):
     assert memrnn.published_note == "out of memory"
 
 
-def test_how_long_runs_were_is_said_once(bench):
+def test_run_lengths_are_stated_once(bench):
     folder = bench.experiment("table5", PLAN)
     plan = json.loads((folder / "experiment.json").read_text())
     for run in plan["runs"]:
@@ -82,7 +82,7 @@ def test_a_run_that_is_not_of_the_plan_is_shown_apart(bench):
     assert "1 runs here are not part of the plan" in group.notes[-1]
 
 
-def test_loose_runs_are_told_apart_by_what_differs(bench):
+def test_loose_runs_are_labelled_by_their_differences(bench):
     for delay in (100, 20):
         bench.run(delay=delay, seed=1)
         bench.run(delay=delay, seed=0)
@@ -180,7 +180,10 @@ def test_a_policys_score_is_a_return(tmp_path):
     assert row["updates to 0.900"] == "20"
     assert "held-out return" in result_table(group).notes[0]
     assert transfer_table(group).records()[0]["DoorKey-16x16"] == "0.125"
-    (plot,) = plots(group)  # a policy's loss is no curve to look at
+    plot, training = plots(group)  # a policy's loss is no curve to look at
+    assert training.title.endswith("return in training")
+    assert training.lines[0].columns["steps"] == [100, 200]
+    assert training.lines[0].columns["score"] == [0.1, 0.8]
     assert plot.title.endswith("held-out return")
     assert [(view.y_label, view.percent) for view in plot.views] == [("held-out return", False)] * 2
     assert [view.x_label for view in plot.views] == ["steps", "seconds"]

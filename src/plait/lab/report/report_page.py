@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from plait.lab.experiments.description import MEANS_NOTHING
-from plait.lab.report.beside import beside
 from plait.lab.report.gather import Group
 from plait.lab.report.origin import origin
 from plait.lab.report.page import render
 from plait.lab.report.page_figures import page_figures, plot_figure
+from plait.lab.report.pairwise import compare_runs
 from plait.lab.report.tables import (
     CellOutcome,
     cost_table,
@@ -26,7 +26,7 @@ from plait.lab.report.tables import (
 from plait.lab.runs.kinds import how_to_repeat
 from plait.lab.runs.reading import RunFolder
 
-__all__ = ["damages", "grid_data", "headline", "report_page", "standing"]
+__all__ = ["contents_page", "damages", "grid_data", "headline", "report_page", "standing"]
 
 HERE = Path(__file__).parent
 NO_COMMAND = "trained from Python on a network or data of its own: no command repeats it"
@@ -55,9 +55,32 @@ def report_page(groups: Sequence[Group], command: str) -> str:
     )
 
 
+def contents_page(groups: Sequence[Group], addresses: Sequence[str], command: str) -> str:
+    """Return a page that lists groups, each with the address of its own page."""
+    entries = [
+        {
+            "title": group.title,
+            "folder": group.folder.name,
+            "address": address,
+            "claim": group.claim,
+            "runs": headline([group]),
+            "standing": standing([group]) if any(cell.published is not None for cell in group.cells) else "",
+        }
+        for group, address in zip(groups, addresses, strict=True)
+    ]
+    return render(
+        "contents.html",
+        headline=headline(groups),
+        summary=standing(groups),
+        damaged=damages(groups),
+        entries=entries,
+        origin=origin(command),
+    )
+
+
 def _beside(runs: Sequence[RunFolder], data: dict[str, Any]) -> dict[str, Any]:
     """Return the comparison of two runs for the template."""
-    comparison = beside(*runs)
+    comparison = compare_runs(*runs)
     return {
         "title": comparison.title,
         "tables": comparison.tables,

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from plait.errors import ConfigError, PlaitError
 from plait.lab.own_code import is_own_name
 from plait.lab.runs.difference import nameless
-from plait.lab.runs.spec import RunSpec, parse_spec
-from plait.lab.strict import checked
+from plait.lab.strict import parse
 from plait.lab.tasks import Task, task_named
 from plait.lab.training.factories import FactoryModel, parse_own_task
 from plait.lab.training.recipe import Recipe
+from plait.lab.training.run_spec import RunSpec, parse_spec
 from plait.models import MODELS
 from plait.models.named import NamedModel
 from plait.models.options import complete_model
@@ -138,7 +138,7 @@ def parse_supervised(values: object, recommend: Recommend | None = None) -> Supe
         recommended = None if task is None else _collect(late, lambda: recommend(task, model, recipe))
         model, recipe = recommended or (_with_size(model), recipe)
     spec = _collect(problems, lambda: parse_model(model))
-    hyperparams = _collect(problems, lambda: checked(Recipe, recipe, "recipe").check())
+    hyperparams = _collect(problems, lambda: parse(Recipe, recipe, "recipe").check())
     if task is None or spec is None or hyperparams is None or problems or late:
         raise _joined(problems or late)
     return SupervisedSpec(task, spec, hyperparams, source)
