@@ -55,7 +55,7 @@ MODULES = (
     "plait.lab.experiments.catalogue",
     "plait.lab.figures",
     "plait.lab.report.write",
-    "plait.lab.report.demo",
+    "plait.lab.experiments.demo",
     "plait.lab.doctor",
 )
 _SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields|Example|Laws):\s*$")
@@ -84,7 +84,7 @@ def module_page(module: ModuleType) -> str:
 
 
 def _index(module: ModuleType, names: list[str]) -> str:
-    """The names of `plait` itself, each with a line and where it is described."""
+    """Return the names of `plait` itself, each with a line and a link to its description."""
     rows = ["| name | what it is |", "|---|---|"]
     for name in names:
         thing = getattr(module, name)
@@ -163,7 +163,7 @@ def _annotation(annotation: Any) -> str:
 
 
 def markdown(docstring: str) -> str:
-    """A docstring's paragraphs as Markdown: examples fenced, sections as lists, `<` kept as it is written."""
+    """Return a docstring as Markdown: examples fenced, sections as lists, `<` unchanged."""
     written: list[str] = []
     lines = docstring.splitlines()
     while lines:

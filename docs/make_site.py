@@ -56,7 +56,7 @@ def _bring(path: Path, pages: Path, brought: set[Path]) -> None:
 
 
 def _linked(page: Path, target: Path, pages: Path, brought: set[Path]) -> str:
-    """The page's text, its links leading to where things lie in the site; code is left alone."""
+    """Return the page's text with its links resolved for the site; code is left alone."""
 
     def follow(match: re.Match[str]) -> str:
         mark, text, address, anchor = match[1], match[2], match[3], match[4] or ""

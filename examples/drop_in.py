@@ -32,7 +32,7 @@ class Classifier(nn.Module):
 
 
 def batch(generator: torch.Generator, size: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
-    """A symbol at the first step, noise on another channel from then on: (T, B, F) and (B,)."""
+    """Return a symbol at the first step, then noise on another channel: (T, B, F) and (B,)."""
     symbols = torch.randint(SYMBOLS, (size,), generator=generator)
     x = torch.zeros(LENGTH, size, SYMBOLS + 1)
     x[0, torch.arange(size), symbols] = 1

@@ -57,19 +57,19 @@ def with_libraries(wheel: Path, libraries: dict[str, bytes], out: Path) -> Path:
 
 
 def described(text: str, tag: str) -> str:
-    """The wheel's own description, for one platform."""
+    """Return the wheel's own description, for one platform."""
     text = re.sub(r"^Root-Is-Purelib: .*$", "Root-Is-Purelib: false", text, flags=re.MULTILINE)
     return re.sub(r"^Tag: .*$", f"Tag: {tag}", text, flags=re.MULTILINE)
 
 
 def glibc_of(libraries: dict[str, bytes]) -> tuple[int, int]:
-    """The newest glibc whose functions are asked for, by the names of versions that a library holds."""
+    """Return the newest glibc that a library requires, by the version names in it."""
     named = re.findall(rb"GLIBC_(\d+)\.(\d+)", b"".join(libraries.values()))
     return max([OLDEST_GLIBC, *((int(major), int(minor)) for major, minor in named)])
 
 
 def _like(entry: zipfile.ZipInfo, name: str) -> zipfile.ZipInfo:
-    """An entry with another's time: the commit's."""
+    """Return an archive entry with the time of the commit."""
     made = zipfile.ZipInfo(name, entry.date_time)
     made.compress_type, made.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
     return made

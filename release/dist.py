@@ -78,7 +78,7 @@ def tag_here(root: Path) -> str:
 
 
 def tree_of(root: Path, at: str, folder: Path) -> Path:
-    """The files of a tag, without those of the working tree; their time is the commit's."""
+    """Write the files of a tag, without those of the working tree; their time is the commit's."""
     folder.mkdir()
     packed = subprocess.run(["git", "-C", str(root), "archive", at], capture_output=True, check=False)
     if packed.returncode:
@@ -89,7 +89,7 @@ def tree_of(root: Path, at: str, folder: Path) -> Path:
 
 
 def check_release(tree: Path, tag: str) -> None:
-    """The version is named in one place, and what else speaks of it agrees."""
+    """Check that tag, citation and changelog agree with the version."""
     version = found(r'__version__ = "(.+?)"', tree / "src" / "plait" / "_version.py")
     if tag != f"v{version}":
         raise RefusedError(f"the tag is {tag}, the version {version}: expected v{version}")

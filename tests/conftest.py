@@ -104,7 +104,9 @@ def small_fit():
         recipe = Recipe(
             updates=12, batch_size=4, evaluate_every=6, evaluate_on=6, record_every=2, gradients_every=5
         )
-        arguments = {key: changes.pop(key) for key in ("watchers", "max_minutes", "device") if key in changes}
+        arguments = {
+            key: changes.pop(key) for key in ("callbacks", "max_minutes", "device") if key in changes
+        }
         arguments = {"device": "cpu", "checkpoint_every": changes.pop("checkpoint_every", 4), **arguments}
         recipe = recipe.changed(**changes)
         description = {

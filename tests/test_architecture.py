@@ -114,6 +114,31 @@ def test_no_command_writes_the_environment():
     assert not [path for path in files if written.search(path.read_text())]
 
 
+def test_reports_train_nothing():
+    """What trains is an experiment or a measurement; a report reads what they left."""
+    trains = re.compile(r"\b(run_experiment|train_run|run_jobs|Session\()|import .*\bfit\b")
+    assert not [path for path in (SOURCE / "lab" / "report").rglob("*.py") if trains.search(path.read_text())]
+
+
+def untyped(node):
+    """Return the parameters of a function that a task, a recipe or a description is passed in as `Any`."""
+    names = {"spec", "task", "recipe", "kind", "job", "experiment", "of_task", "of_model", "of_recipe"}
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    hints = {one.arg: ast.unparse(one.annotation) for one in arguments if one.annotation}
+    return [f"{node.name}({name})" for name in names & hints.keys() if hints[name].startswith("Any")]
+
+
+def test_descriptions_of_runs_have_types():
+    functions = (
+        node
+        for path in sorted(SOURCE.rglob("lab/**/*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    )
+    # The data of `fit` may be a user's arrays, and `strict` reads any dataclass.
+    assert {name for node in functions for name in untyped(node)} == {"fit(task)", "_dataclass(kind)"}
+
+
 def test_a_share_is_written_in_one_place():
     """`plait.table.percent`: the same number of digits in every table, sentence and caption."""
     loose = re.compile(r":\.\d%")

@@ -58,7 +58,7 @@ def test_a_name_below_a_file_or_of_a_folder_is_one_line(name, command, tmp_path,
         said = capsys.readouterr().err
         assert said.count("\n") == 1
         assert "cannot" in said
-        assert "fault of plait" not in said
+        assert "bug in plait" not in said
     assert (tmp_path / "file.txt").read_text() == "kept"
     assert not list(folder.iterdir())
 

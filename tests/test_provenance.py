@@ -3,7 +3,7 @@
 from plait import provenance
 
 
-def test_a_copy_can_be_told_its_commit(monkeypatch):
+def test_a_copy_takes_its_commit_from_the_environment(monkeypatch):
     monkeypatch.setenv("PLAIT_COMMIT", "abc123")
     assert provenance.commit() == "abc123"
     monkeypatch.delenv("PLAIT_COMMIT")

@@ -89,7 +89,7 @@ def test_the_tag_at_the_last_commit_is_found(project, built):
     ],
     ids=["dirty", "no tag", "two tags"],
 )
-def test_what_is_no_release_is_refused_in_a_line(project, built, capsys, change, message):
+def test_invalid_releases_are_refused_in_one_line(project, built, capsys, change, message):
     change(project)
     assert dist.main([], root=project) == 2
     said = capsys.readouterr().err
@@ -146,7 +146,7 @@ def packed(path, names, owner, clock):
             archive.addfile(member, io.BytesIO(name.encode()))
 
 
-def test_a_source_distribution_does_not_tell_who_packed_it_and_when(tmp_path):
+def test_a_source_distribution_holds_no_owner_or_time(tmp_path):
     packed(tmp_path / "a.tar.gz", ["p/b", "p/a", "p/run"], "ann", 1_700_000_000)
     packed(tmp_path / "b.tar.gz", ["p/run", "p/a", "p/b"], "bob", 1_800_000_000)
     for name in ("a.tar.gz", "b.tar.gz"):

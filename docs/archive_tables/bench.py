@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,8 +31,6 @@ def origin(*names: str) -> str:
         file = _file(name)
         machine, versions = file["machine"], file["versions"]
         where = machine.get("gpu") or f"{machine['cpu']}, {machine['threads']} of {machine['cores']} cores"
-        command = str(file["command"]).replace("|", "/")
-        command = command.partition(" --out ")[0]
         rows.append(
             [
                 f"`{name.partition('/')[2]}`",
@@ -40,10 +39,23 @@ def origin(*names: str) -> str:
                 versions["torch"],
                 str(file["commit"])[:7],
                 str(file["date"])[:10],
-                f"`{command}`" if command.startswith("plait") else "a script that calls `plait bench layers`",
+                _command(str(file["command"])),
             ]
         )
     return table(["file", "machine", "load", "torch", "commit", "date", "command"], rows)
+
+
+def _command(text: str) -> str:
+    """Return a recorded command without what is no part of the measurement, or that a script ran it.
+
+    >>> _command("python -m plait.bench tasks --tf32 --commit 81bea0b --out tasks.json")
+    '`plait bench tasks --tf32`'
+    >>> _command("final.py bench host")
+    'a script, named in the file'
+    """
+    words = re.sub(r" --(out|commit) \S+", "", text)
+    words = re.sub(r"^python -m plait[. ]", "plait ", words)
+    return f"`{words}`" if words.startswith("plait ") else "a script, named in the file"
 
 
 def layers(*names: str) -> str:

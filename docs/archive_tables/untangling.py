@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 
@@ -215,6 +216,36 @@ def denoise_tests() -> str:
     return table(["model beside RelRNN", "RelRNN at 99%", "the model at 99%", "Fisher's p"], rows)
 
 
+FIGURE_4 = ("RelRNN", "orth-RNN", "expRNN")
+FIGURES_5_AND_6 = ("LSTM", "GORU")
+
+
+def cross_entropy() -> str:
+    """Return the held-out cross-entropy at the end beside the accuracy, of the models of figures 4 to 6."""
+    rows = [["both", "–", "chance", *(f"{10 * math.log(8) / (delay + 20):.2g}" for delay in DELAYS)]]
+    for recipe, cells in copy_cells().items():
+        for model, same in by(cells.items(), lambda item: item[0][1]).items():
+            name = model.removesuffix(", plait")
+            if name in (*FIGURE_4, UNGUARDED):
+                by_row = {row: runs for (row, _), runs in same}
+                rows.append(["copy", "ours" if recipe == "plait" else recipe, name, *_losses(by_row)])
+    for (setting, model), by_row in denoise_cells().items():
+        if model in (*FIGURE_4, *FIGURES_5_AND_6) and "keeping" not in setting:
+            rows.append(["denoise", setting, model, *_losses(by_row)])
+    return table(["task", "recipe", "model", *HEADS], rows)
+
+
+def _losses(by_row: dict[str, list[Attempt]]) -> list[str]:
+    """Return nats and accuracy of every run's last evaluation, by row."""
+    cells = []
+    for head in HEADS:
+        ends = [run.run.marks[-1] for run in by_row.get(head, []) if run.run.marks]
+        texts = [f"{next(iter(end.results.values()))['loss']:.2g} ({percent(end.score)})" for end in ends]
+        none = "diverged before its first evaluation" if by_row.get(head) else "not run"
+        cells.append(", ".join(texts) or none)
+    return cells
+
+
 def gradient_norms(name: str) -> str:
     rows = []
     for column, runs in by(attempts(name), lambda run: run.column).items():
@@ -360,6 +391,7 @@ BLOCKS = {
     "transfer": transfer,
     "denoise": denoise,
     "denoise, tests": denoise_tests,
+    "figures 4 to 6, cross-entropy": cross_entropy,
     "figure 3 as published": figure3,
     "figure 3 by our recipe": figure3_ours,
     "MNIST": images,

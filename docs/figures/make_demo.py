@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from plait.lab.experiments.demo import MODELS, Plan, results
 from plait.lab.experiments.plan import jobs_of
 from plait.lab.figures import save_figure
-from plait.lab.report.demo import MODELS, Plan, results
 from plait.lab.report.pictures import accuracy_figure
 
 HERE = Path(__file__).parent

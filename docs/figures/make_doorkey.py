@@ -45,7 +45,7 @@ DOOR, KEY, GOAL = 4, 5, 8  # objects, as an image has them
 
 
 def emptied(state: State, what: str) -> State:
-    """The state of every episode with its slots, its h and c, or both forgotten."""
+    """Return the state of every episode with its slots, its h and c, or both cleared."""
     if what in ("slots", "both"):
         rows = torch.ones(state.hidden.shape[1], dtype=torch.bool)
         state = state.replace(memory=tuple(clear(rows, memory) for memory in state.memory))

@@ -40,7 +40,7 @@ def exponents() -> None:
 
 
 def bounds() -> None:
-    """A window of 5 with 5 kept states: Theorem 2's bound, the best path, and p(λ) itself."""
+    """Return Theorem 2's bound, the best path, and p(λ) itself, for a window of 5 with 5 kept states."""
     rng, window, kept, length = np.random.default_rng(0), 5, 5, 200
     sets, held = [], []
     for m in range(1, length + 1):

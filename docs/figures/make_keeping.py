@@ -1,8 +1,10 @@
-"""Records which steps the memory holds at the question, earned beside learned, and draws it, from two runs of
+"""Record and draw the steps whose states are kept until the question, by earned and by learned relevance.
+
+The two runs are those of
 
     plait reproduce keeping --rows "lead-in 60" --columns "relrnn earned,relrnn learned" --seeds 0 --out RUNS
 
-python docs/figures/make_keeping.py EARNED_RUN LEARNED_RUN; without runs it draws what was recorded.
+python docs/figures/make_keeping.py EARNED_RUN LEARNED_RUN; without runs it draws the record.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import sys
 from pathlib import Path
 
 from plait.lab.figures import save_figure
-from plait.lab.report.kept import RECORD, draw_kept, record_kept, recorded
+from plait.lab.report.slot_example import RECORD, draw_kept, record_kept, recorded
 
 HERE = Path(__file__).parent
 

@@ -24,7 +24,7 @@ LOOKS = (0, 1, 30, 300)  # updates after which ranks are measured
 
 
 def weights_of(network: LinearAttentionNetwork, prime: int) -> Weights:
-    """The four matrices of every layer and head, exactly, mod p."""
+    """Return the four matrices of every layer and head, exactly, mod p."""
     heads, width = network.heads, network.width
     joint = torch.stack([layer.weight for layer in network.into_heads]).detach().double()
     query, key, value = joint.view(network.depth, 3, heads, width // heads, width).unbind(1)

@@ -87,7 +87,7 @@ def check_fits(needed: float, alternative: str, device: str | None = None) -> No
 
 
 def check_weights(numbers: float, device: Any = None) -> None:
-    """Raise an error if so many float32 weights do not fit on torch's default or the given device.
+    """Raise an error if this number of float32 weights does not fit on a device, by default torch's.
 
     On the meta device there is nothing to check.
     """

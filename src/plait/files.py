@@ -181,10 +181,10 @@ def canonical_json(description: dict[str, Any]) -> str:
 
 def _check_texts(value: Any, name: str = "description") -> None:
     if isinstance(value, dict):
-        for key, one in value.items():
-            _check_texts(one, key)
+        for key, item in value.items():
+            _check_texts(item, key)
     elif isinstance(value, list | tuple):
-        for one in value:
-            _check_texts(one, name)
+        for item in value:
+            _check_texts(item, name)
     elif isinstance(value, str):
         check_utf8("rename it (if its name is UTF-8, set LC_ALL=C.UTF-8)", **{name: value})

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 from plait.errors import ConfigError, DataError, PlaitError, require
@@ -76,7 +77,7 @@ def read_settings(path: str | Path) -> dict[str, Any]:
     """Return the settings in a config.json, or in the config.json of a folder.
 
     Raises:
-        DataError: if it cannot be read, is not JSON, or is no object.
+        DataError: if it cannot be read, is not JSON, or is not an object.
     """
     path = Path(path)
     if path.is_dir():
@@ -208,6 +209,11 @@ def load_weights(folder: Path, config: Any, kind: str) -> tuple[Any, list[str]]:
             )
         except MemoryError:
             raise
+        except UnpicklingError as error:  # its own message says how to run what is in the file
+            raise DataError(
+                f"{folder}: its weights cannot be loaded: expected tensors alone, got a pickle that is "
+                "damaged or holds other objects; save them as safetensors"
+            ) from error
         except Exception as error:
             raise DataError(f"{folder}: its weights cannot be loaded: {cause(error)}") from error
     differing = sorted(report.get("mismatched_keys", ()))
@@ -219,7 +225,7 @@ def load_weights(folder: Path, config: Any, kind: str) -> tuple[Any, list[str]]:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Load the tokenizer of a model's folder; Python beside it is never run.
+    """Load the tokenizer of a model's folder; Python files in the folder are never run.
 
     Raises:
         DataError: if the folder has none, or transformers cannot read it.
@@ -278,7 +284,7 @@ def load_gguf(path: Path) -> tuple[Any, Any]:
 
 
 def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write a model as safetensors and its tokenizer, readable by whoever may read the folder."""
+    """Write a model as safetensors and its tokenizer, with the read permissions of the folder."""
     with _contained():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -384,7 +390,7 @@ def _check_inside(folder: Path, name: str) -> Path:
     """Return the path of a file and check that it lies in the folder, following links."""
     path, real = folder / name, folder.resolve()
     roots = [real]
-    if real.parent.name == "snapshots":  # in the cache of the Hub, snapshots link to the blobs beside them
+    if real.parent.name == "snapshots":  # in the cache of the Hub, snapshots link to blobs next to them
         roots.append(real.parent.parent / "blobs")
     try:
         inside = any(path.resolve().is_relative_to(root) for root in roots)

@@ -34,10 +34,10 @@ class Table:
         return "\n".join([*([self.title] if self.title else []), *body, *self.notes])
 
     def markdown(self) -> list[str]:
-        """Return the lines of a Markdown table, with bars inside of cells escaped.
+        r"""Return the lines of a Markdown table, with bars inside of cells escaped.
 
         >>> Table(["a", "b"], [[1, "x|y"]]).markdown()
-        ['| a | b |', '|---|---|', '| 1 | x\\\\|y |']
+        ['| a | b |', '|---|---|', '| 1 | x\\|y |']
         """
         rows = [self.columns, *self.cells()]
         lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]

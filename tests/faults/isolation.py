@@ -19,7 +19,7 @@ from typing import Any
 from plait.lab.cli import main
 
 LONGEST = 60  # seconds of a processor that a case may take; a busy machine may make ten times of it
-OURS = "a fault of plait's"  # what the command line says of an exception nobody expected
+OURS = "a bug in plait"  # what the command line says of an exception nobody expected
 
 
 @dataclass(frozen=True)

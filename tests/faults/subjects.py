@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.lab.runs.checkpoint import read_checkpoint
-from plait.lab.training.callbacks import Watcher
+from plait.lab.training.callbacks import Callback
 from plait.lab.training.ppo.policy import describe_policy
 from plait.lab.training.recipe import PPOConfig, Recipe
 from plait.lab.training.session import train_run
@@ -27,7 +27,7 @@ class Death(BaseException):
     """Stands for a kill: nothing catches it."""
 
 
-class Dies(Watcher):
+class Dies(Callback):
     """Dies after a number of updates of this session."""
 
     def __init__(self, at: int) -> None:
@@ -47,22 +47,22 @@ class Subject:
     checkpoint_every: int
 
     def train(
-        self, folder: Path, resume: bool = False, watchers: Sequence[Watcher] = (), **means: Any
+        self, folder: Path, resume: bool = False, callbacks: Sequence[Callback] = (), **options: Any
     ) -> Any:
         return train_run(
             self.description,
             device="cpu",
             folder=folder,
             resume=resume,
-            watchers=watchers,
+            callbacks=callbacks,
             checkpoint_every=self.checkpoint_every,
-            **means,
+            **options,
         )
 
     def killed(self, folder: Path, at: int) -> None:
         """Leave the folder as a kill after `at` updates leaves it."""
         try:
-            self.train(folder, watchers=[Dies(at)])
+            self.train(folder, callbacks=[Dies(at)])
         except Death:
             return
         raise AssertionError("it was done before it could die")

@@ -41,7 +41,7 @@ def judge(words: list[str], ended, strays: list[str], stdout: str = "utf-8") -> 
         found.append(f"exit code {ended.code}")
     if "Traceback (most recent call last)" in ended.error + ended.out:
         found.append("traceback")
-    if "a fault of plait's" in ended.error:
+    if "a bug in plait" in ended.error:
         found.append("a fault of ours")
     if "out of memory" in ended.error:
         found.append("tried what does not fit")

@@ -160,7 +160,7 @@ def faults(content: bytes, words: list[str], folder: Path) -> list[str]:
         found.append(f"exit code {code}")
     if code == 2 and (len(lines) != 1 or not lines[0].startswith("plait: error: ")):
         found.append(f"exit code 2 and {len(lines)} lines of error")
-    if "a fault of plait's" in error.getvalue():
+    if "a bug in plait" in error.getvalue():
         found.append("a fault of ours")
     if code == 0 and not list((folder / "runs").glob("*/summary.json")):
         found.append("exit code 0 and no run")

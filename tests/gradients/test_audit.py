@@ -43,7 +43,7 @@ def test_measured_norm_is_that_of_the_derivative() -> None:
         assert np.exp(found.log_norm[t - 1]) == pytest.approx(expected, rel=1e-10)
 
 
-def test_row_is_the_one_asked_for() -> None:
+def test_the_requested_row_is_used() -> None:
     model = plait.RelRNN(2, 4, window=2, capacity=2, dtype=DOUBLE)
     with torch.no_grad():
         for parameter in model.parameters():

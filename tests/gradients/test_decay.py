@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -57,7 +59,7 @@ def test_distance_is_from_where_the_loss_acts() -> None:
     assert several.rate == pytest.approx(0.8)  # from the first of the ten, not from the last
 
 
-def test_zeros_that_nothing_could_reach_are_no_vanishing() -> None:
+def test_zeros_without_a_path_are_not_vanishing_gradients() -> None:
     norms = np.zeros(30)
     norms[13:18] = [0.2, 0.5, 1.0, 0.5, 0.2]
     assert structural_zeros(norms, [15]).sum() == 25
@@ -71,3 +73,11 @@ def test_zeros_that_nothing_could_reach_are_no_vanishing() -> None:
     assert fading is not None
     assert fading.reachable == 100
     assert fading.vanishes_at == 14
+
+
+def test_long_sequences_take_no_square_of_their_length() -> None:
+    norms, began = 0.9999 ** np.arange(100_000)[::-1], time.process_time()
+    decay = Decay.of(norms)
+    assert decay is not None
+    assert decay.reached == norms.size
+    assert time.process_time() - began < 1

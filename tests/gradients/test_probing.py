@@ -199,7 +199,7 @@ def test_hugging_face_model() -> None:
     assert profile.hops is not None
 
 
-def test_vanishing_and_exploding_are_said() -> None:
+def test_vanishing_and_exploding_are_reported() -> None:
     x = torch.randn(80, 2, 3, dtype=DOUBLE)
     for scale, word, rate in ((0.3, "vanishes", 0.3), (1.6, "explodes", 1.6), (1.0, "reaches", 1.0)):
         model = plait.RNN(3, 4, nonlinearity="identity", dtype=DOUBLE)
@@ -290,7 +290,7 @@ def test_profile_as_json_and_picture(tmp_path: Any) -> None:
     assert "‖∂L/∂h_t‖" in (tmp_path / "new" / "norms.svg").read_text()
 
 
-def test_unused_layer_is_said() -> None:
+def test_unused_layer_is_reported() -> None:
     class Half(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -176,7 +176,7 @@ def hole_of_a_convolution() -> Case:
 @case
 def dilated_convolution() -> Case:
     phrases = (
-        "felt at 3 of 60 positions, not at 41 to 49 (by construction) and in 1 shorter hole, nothing arrives",
+        "felt at 3 of 60 positions, not at 41 to 49 (by construction) and in 1 further hole, nothing arrives",
         "No training fills it",
     )
     conv = nn.Conv1d(3, 4, 3, dilation=10)
@@ -198,7 +198,7 @@ def convolutions_cropped_to_be_causal() -> Case:
         return self.b(self.a(x)[..., : x.shape[-1]].tanh())[..., : x.shape[-1]]
 
     model = Own(run, a=nn.Conv1d(3, 4, 3, padding=2), b=nn.Conv1d(4, 4, 3, padding=8, dilation=4))
-    phrases = ("felt at 9 of 60 positions", "not at 53 (by construction) and in 1 shorter hole")
+    phrases = ("felt at 9 of 60 positions", "not at 53 (by construction) and in 1 further hole")
     return Case(model, draw(2, 3, T), at_last, "has a hole", phrases, **CONV)
 
 

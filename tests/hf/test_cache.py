@@ -193,7 +193,7 @@ def test_rows_can_be_repeated_and_exchanged_between_chunks(policy):
 
 
 @pytest.mark.parametrize("chunks", [[30], [1] * 30], ids=["whole", "tokens"])
-def test_a_rank_that_is_no_number_comes_last(chunks):
+def test_a_nan_rank_comes_last(chunks):
     def ranks(token):
         values = token.number[:, None].expand(token.key.shape[:3]).float()
         return values.where(values % 3 > 0, torch.nan)
@@ -298,7 +298,7 @@ def test_beam_search_carries_each_beams_own_states():
     close(result.sequences_scores, score[None])
 
 
-def test_two_runs_give_the_same_bits_and_reset_begins_anew():
+def test_runs_are_deterministic_and_reset_clears_the_cache():
     model, ids = build(), tokens()
     cache = BoundedCache(model, **SMALL, policy="random")
     first = logits(model, ids, cache, chunk=9)

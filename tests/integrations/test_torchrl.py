@@ -15,7 +15,7 @@ class Plain(dict):
     set = dict.__setitem__
 
 
-def test_steps_carry_the_state_and_begin_where_they_are_told():
+def test_steps_carry_the_state_and_reset_at_is_init():
     layer = plait.RelLSTM(3, 8, **LAYER)
     module, x = TensorDictMemory(layer), torch.randn(6, 4, 3)
     begins = torch.zeros(6, 4, 1, dtype=torch.bool)

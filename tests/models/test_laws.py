@@ -161,7 +161,7 @@ def test_attention_is_full_until_the_slots_run_out(cell):
 
 
 @pytest.mark.parametrize(("cell", "memory"), PAIRS)
-def test_a_reset_row_begins_anew_and_others_do_not_notice(cell, memory):
+def test_a_reset_affects_its_row_alone(cell, memory):
     model, x = build(cell, memory), draw(10, 3, 3)
     reset = torch.zeros(10, 3, dtype=torch.bool)
     reset[6, 1] = True

@@ -43,7 +43,7 @@ def test_what_was_packed_is_given_back(name, dtype, num_layers):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_zeros_are_the_empty_state_and_a_row_times_nought_begins_anew(name):
+def test_zeros_are_the_empty_state(name):
     """As RecurrentPPO and CleanRL clear a row whose episode begins: by multiplying what they kept."""
     layer = Packed(LAYERS[name]())
     x, (first, second) = torch.randn(6, 4, 3), torch.zeros(2, 1, 4, layer.hidden_size)
@@ -92,7 +92,7 @@ def test_steps_are_exact_beyond_what_a_float32_counts():
     assert max(late) > DIGIT
 
 
-def test_what_cannot_be_packed_is_said():
+def test_states_that_cannot_be_packed_are_refused():
     for layer in (plait.MemLSTM(3, 8), plait.Transformer(3, 8)):
         with pytest.raises(
             ConfigError, match=f"got {type(layer).__name__}, whose memory grows; take one with"

@@ -185,7 +185,7 @@ def test_a_compiled_step_takes_and_returns_it():
     torch.testing.assert_close(tensors(end), tensors(model(x, state)[1]))
 
 
-def test_h_and_c_alone_begin_with_an_empty_memory_and_it_is_said_once():
+def test_h_and_c_alone_start_with_an_empty_memory_and_one_warning():
     model, state = made()
     x = torch.randn(2, 4, 3)
     with pytest.warns(EmptyMemoryWarning, match=r"RelLSTM .* empty .* as a whole") as said:
@@ -199,7 +199,7 @@ def test_h_and_c_alone_begin_with_an_empty_memory_and_it_is_said_once():
 
 
 @pytest.mark.parametrize("builder", [plait.LSTM, plait.RelLSTM])
-def test_nothing_is_said_without_need(builder):
+def test_no_warning_without_need(builder):
     model, state = made(builder)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

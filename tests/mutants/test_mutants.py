@@ -199,7 +199,7 @@ def test_how_a_run_is_judged(status, events, result):
     assert command._judged(Ended(status, 1.0, "text"), events) == result
 
 
-def test_a_run_of_which_nothing_is_known_is_no_verdict():
+def test_a_mutant_without_results_has_no_verdict():
     with pytest.raises(RuntimeError, match="exit code 70"):
         command._judged(Ended(70, 1.0, "text"), [])
 
@@ -274,7 +274,7 @@ def test_a_project_from_end_to_end(tmp_path):
         (70, [], True),
     ],
 )
-def test_what_fails_without_a_mutant_is_no_verdict(monkeypatch, status, events, expected):
+def test_tests_that_fail_without_a_mutant_give_no_verdict(monkeypatch, status, events, expected):
     monkeypatch.setattr(command, "_pytest", lambda copied, names, seconds: (Ended(status, 1.0, ""), events))
     lines = []
     assert command._red_anyway(None, {"a.py::b", "import"}, lines.append) is expected

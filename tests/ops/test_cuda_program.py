@@ -229,7 +229,7 @@ CHANGES: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_compiles_anew(compiler: Compiler, change: str) -> None:
+def test_changes_that_trigger_compilation(compiler: Compiler, change: str) -> None:
     first = cuda_program.compiled("toy", "source", [("a.h", TEXT)], FLAGS)
     compiler.version = (13, 1) if change == "version" else compiler.version
     second = cuda_program.compiled("toy", *CHANGES[change])
@@ -372,7 +372,7 @@ def test_launches_kept_are_bounded(driver: Driver) -> None:
     assert len(kernel._configurations) <= 256
 
 
-def test_more_than_a_kernel_has_by_itself_is_asked_for_once(driver: Driver) -> None:
+def test_attributes_beyond_the_defaults_are_set_once(driver: Driver) -> None:
     kernel = kernel_of()
     for shared in (48 * 1024, 200 * 1024, 100 * 1024, 227 * 1024):
         for stream in (1, 2):

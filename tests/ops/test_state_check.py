@@ -91,7 +91,7 @@ def test_what_is_written_to_is_looked_at_again():
             model(x, state)
 
 
-def test_whatever_way_it_left_our_hands():
+def test_derived_states_are_checked_again():
     model, x = bounded(), torch.randn(9, 4, 3)
     state = model(x)[1].detach()
     bad = altered(state, age=lambda age: age * 0 - 1)
@@ -121,7 +121,7 @@ def test_a_right_one_passes_however_it_came():
     assert model(x, emptied)[0].shape == (9, 4, 8)
 
 
-def test_a_nan_in_an_empty_slot_or_a_cleared_row_is_no_fault():
+def test_a_nan_in_an_empty_slot_or_a_cleared_row_is_allowed():
     model, x = bounded(), torch.randn(9, 4, 3)
     state = altered(
         model(x[:2])[1], slots=lambda slots: slots.where((slots != 0).any(2, keepdim=True), torch.nan)
@@ -199,7 +199,7 @@ def test_in_inference_mode_torch_counts_no_writes_and_all_else_holds():
         torch.testing.assert_close(output, model(x, state)[0])
 
 
-def test_a_compiled_call_checks_what_is_no_value_and_stays_within_its_memory():
+def test_a_compiled_call_checks_shapes_and_stays_in_bounds():
     torch._dynamo.reset()
     model, x = bounded(), torch.randn(9, 4, 3)
     state = model(x)[1].detach()
@@ -224,7 +224,7 @@ def test_a_compiled_call_checks_what_is_no_value_and_stays_within_its_memory():
         {},
     ],
 )
-def test_what_is_no_state_at_all(state):
+def test_objects_that_are_not_states_are_refused(state):
     with pytest.raises(ShapeError, match="state"):
         bounded()(torch.randn(9, 4, 3), state)
 

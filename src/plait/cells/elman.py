@@ -17,7 +17,7 @@ __all__ = ["ElmanCell"]
 class ElmanCell(Cell):
     """The Elman cell: h_t = φ(V s_{t−1} + U x_t + b), φ one of tanh, relu, modrelu, identity.
 
-    modrelu keeps U's bias beside its own.
+    modrelu has U's bias and its own.
 
     >>> cell = ElmanCell(3, 4)
     >>> h, _ = cell.step(cell.project(torch.zeros(2, 3)), torch.zeros(2, 4), None)

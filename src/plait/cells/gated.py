@@ -96,7 +96,7 @@ class GRUCell(GatedCell):
 
     Gates in torch's order r, z, n, with r and z = σ(U x_t + V s_{t−1} + b). `candidate_bias` is b'_n, inside
     the reset product, which cannot be merged into `bias`. φ is tanh or another nonlinearity of the Elman
-    cell; modrelu keeps both biases beside its own.
+    cell; modrelu has both biases and its own.
 
     >>> cell = GRUCell(3, 4)
     >>> cell.step(cell.project(torch.zeros(2, 3)), torch.zeros(2, 4), None)[0].shape

@@ -69,7 +69,7 @@ def identity_(weight: Tensor) -> Tensor:
 
 
 def _rotations_(weight: Tensor, angles: Tensor) -> Tensor:
-    """Fill with block-diagonal rotations: exp of the skew matrix with these angles beside its diagonal."""
+    """Fill with block-diagonal rotations: exp of the skew matrix with these angles next to its diagonal."""
     weight.zero_().fill_diagonal_(1)
     even = torch.arange(0, 2 * len(angles), 2)
     cos, sin = torch.cos(angles).to(weight), torch.sin(angles).to(weight)

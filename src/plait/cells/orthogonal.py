@@ -42,7 +42,7 @@ def keep_orthogonal(cell: SomeCell) -> SomeCell:
 
 
 def orthogonal_parameters(network: nn.Module) -> list[nn.Parameter]:
-    """Return the trained generators of the orthogonal matrices of `network`, whatever code parametrised them.
+    """Return the trained generators of the orthogonal matrices of `network`, parametrised by any code.
 
     >>> [p.shape for p in orthogonal_parameters(keep_orthogonal(GRUCell(3, 4)))]
     [torch.Size([4, 4])]

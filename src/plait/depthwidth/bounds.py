@@ -180,7 +180,7 @@ def thm2_bounds(
 def thm2_upper_raw(depth: int, width: int) -> float:
     """Return log3[3^L d (2e)^d ((3^L − 1)/d + 1)^(2d)], the upper bound of Theorem 2 before simplification.
 
-    For any depth; with more than two tokens it is no more certified than the simplified form.
+    Valid for any depth; like the simplified form it is not certified for more than two tokens.
 
     >>> round(thm2_upper_raw(12, 768), 3)
     10346.817

@@ -95,7 +95,7 @@ def _log1p_minus(x: float) -> float:
 
 
 def _series(z: float) -> float:
-    """Return the tail of Stirling's series, 1/(12 z) − 1/(360 z³) + …"""
+    """Return 1/(12 z) − 1/(360 z³) + …, the tail of Stirling's series."""
     inverse = 1.0 / z
     square = inverse * inverse
     return inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680)))

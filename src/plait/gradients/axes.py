@@ -1,4 +1,4 @@
-"""Suspicion that an axis named as time is another one."""
+"""A check for a time axis that is in fact the batch or the features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["suspicion"]
 def suspicion(findings: Findings, time_axis: int | None) -> str | None:
     """Return a sentence if `time_axis` looks like the batch or the features, None if it does not.
 
-    Rows of a batch do not feel each other: nothing that enters at one index of that axis is felt at another.
+    Rows of a batch are independent: no gradient passes from one index of that axis to another.
     """
     if time_axis is None:
         return None
@@ -45,7 +45,7 @@ def _words(time_axis: int, other: int, reason: str) -> str:
 
 
 def _mixes(findings: Findings, bottom: Tapped, top: Tapped, axis: int) -> bool:
-    """Return True if what enters the top at one index of `axis` is felt below at another."""
+    """Return True if a gradient that enters the top at one index of `axis` reaches another index below."""
     call, zero = top.calls[0], bottom.calls[0].zeros[0]
     entering = findings.by_tap[top.name][call.direct or 0]
     if call.output is None or entering is None or call.direct is None:

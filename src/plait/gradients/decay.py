@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Decay", "later_zeros", "structural_zeros"]
+__all__ = ["VANISHED", "Decay", "later_zeros", "structural_zeros"]
 
 VANISHED = 1e-6
 EXPLODED = 1e3
 GOOD_FIT = 0.95  # the lowest R² at which a law is reported
 FEWEST = 8  # and the fewest positions it is fitted on
-# A norm that underflows to zero has neighbours below these. If all non-zero norms are larger, a zero means
-# that no path leads to its position.
+# Norms next to one that underflows to zero are below these limits. If all non-zero norms are larger, a zero
+# means that no path leads to its position.
 SMALLEST = {"float64": 1e-290, "float32": 1e-30, "bfloat16": 1e-30, "float16": 1e-5}
 
 Floats = NDArray[np.float64]
@@ -160,7 +160,7 @@ def later_zeros(norms: Floats, acting: Sequence[int], is_backward: bool = False)
 def _shorter_side(norms: Floats, read: Sequence[int], outside: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Mark the end of a sequence that no path leads to, if paths lead farther before what is read.
 
-    A model that sees a few steps ahead is causal but for these.
+    A model that sees a few steps ahead is causal except for these.
     """
     alive = np.flatnonzero(norms)
     ahead, back = int(alive[-1]) - read[-1], read[0] - int(alive[0])
@@ -183,7 +183,7 @@ def structural_zeros(norms: Floats, acting: Sequence[int], dtype: str = "float32
 
 
 def _relative(norms: Floats, nearest: NDArray[np.int64], distance: NDArray[np.int64]) -> tuple[Floats, bool]:
-    """Return norms over that of the nearest position read, or over the largest where that is no measure.
+    """Return norms over that of the nearest position read, or over the largest if that one is too small.
 
     A loss that feels next to nothing of the position it reads (a delay line, a gate that is shut there) is a
     thousand times larger one step off: a jump, unlike a gradient that grows step by step.
@@ -192,8 +192,11 @@ def _relative(norms: Floats, nearest: NDArray[np.int64], distance: NDArray[np.in
     if not norms[nearest].all():
         return norms / largest, True
     relative = norms / norms[nearest]
-    order = np.unique(distance[relative > 0])
-    rise = np.array([np.log(relative[(distance == d) & (relative > 0)].max()) for d in order])
+    felt = relative > 0
+    order, rank = np.unique(distance[felt], return_inverse=True)
+    highest = np.zeros(order.size)  # at each distance
+    np.maximum.at(highest, rank, relative[felt])
+    rise = np.log(highest)
     top = int(np.argmax(rise))
     if rise[top] > math.log(EXPLODED) and np.diff(rise[: top + 1]).max() > 0.5 * rise[top]:
         return norms / largest, True

@@ -1,10 +1,10 @@
-"""Findings of one pass: gradients by tap, positions that the loss reads, and why others get nothing."""
+"""Findings of one pass: gradients by tap, the positions that the loss reads, and the reasons for zeros."""
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from plait.errors import DivergedError
-from plait.gradients.decay import Decay, later_zeros, structural_zeros
+from plait.gradients.decay import VANISHED, Decay, later_zeros, structural_zeros
 from plait.gradients.maps import AttentionProfile, from_map, from_trace, hops_through_stack
 from plait.gradients.profile import GradientProfile, LayerProfile, Reach
+from plait.gradients.sequences import is_reversed
 from plait.gradients.tapped import Call, Floats, Gradients, Tapped, norms_of
 
 __all__ = ["Findings", "OutputReads", "nudge_output", "with_sources"]
@@ -35,8 +36,8 @@ class OutputReads:
     def of(value: Tensor, nudged: Sequence[tuple[Tensor, Tensor]]) -> OutputReads:
         """Collect the gradients by outputs that `nudge_output` returned, each with its zeros.
 
-        Those by the zeros are what the loss itself reads. A loss that the model computes reads none of them;
-        then the gradients by the outputs are taken, which include what other outputs read.
+        Gradients of the zeros are those of the loss itself. A loss computed inside the model does not use the
+        returned outputs; then the gradients of the outputs are taken, which include reads by other outputs.
         """
         tensors = [tensor for tensor, _ in nudged]
         gradients = _gradients_or_none(value, [zero for _, zero in nudged])
@@ -53,25 +54,22 @@ class OutputReads:
                 return tensor, gradient, usual if usual in axes else axes[0]
         return None
 
-    def positions(self, length: int, axis: int | None) -> list[int]:
-        """Return the positions at which the loss reads any output that has `length` of them along `axis`.
+    def by_output(self, length: int, axis: int | None) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        """Yield outputs that have `length` positions along `axis`: those read, the output, its gradient.
 
-        An output with several axes of that length is left out: which of them is time cannot be told.
+        An output with several axes of that length is left out: it is unknown which of them is time.
         """
-        read: set[int] = set()
         for tensor, gradient in self.parts:
             shape = list(tensor.shape)
             if axis is not None and axis < len(shape) and shape[axis] == length and shape.count(length) == 1:
-                read |= set(np.flatnonzero(norms_of(gradient, axis, length)).tolist())
-        return sorted(read)
+                yield np.flatnonzero(norms_of(gradient, axis, length)).tolist(), tensor, gradient
 
 
 def with_sources(taps: list[Tapped], inputs: Mapping[str, Tensor], time_axis: int | None) -> list[Tapped]:
     """Add taps of the model's own inputs, each in the stack of the last one that reads it.
 
-    `inputs` are the zeros added to the inputs, by name. One that is the input of no stack, position by
-    position, has its time in the axis that is as long as a stack that depends on it,
-    or several times so.
+    `inputs` are the zeros added to the inputs, by name. For an input that no stack reads position by
+    position, time is the axis whose length is that of a stack that depends on it, or a multiple of it.
     """
     added: dict[str, Tapped] = {}
     for tap in taps:
@@ -82,16 +80,27 @@ def with_sources(taps: list[Tapped], inputs: Mapping[str, Tensor], time_axis: in
         tap.name = f"{tap.name} ({source.name})"  # shown as the model's own input
         own = added.setdefault(source.name, Tapped(source.name, tap.stack, "input"))
         own.calls[:] = [Call([source.zeros], lambda g: g[0], source.time_axis)]
+        own.is_backward = source.is_reversed and (own.is_backward or not own.reads)
         own.stack, own.reads = tap.stack, (*own.reads, tap)
     for name, zeros in inputs.items():
         if name not in added and (other := _as_long_as(zeros, taps, time_axis)) is not None:
             tap, axis = other
-            added[name] = Tapped(name, tap.stack, "input", [Call([zeros], lambda g: g[0], axis)])
+            entry = next(
+                (
+                    candidate
+                    for candidate in taps
+                    if candidate.stack == tap.stack and candidate.kind == "input"
+                ),
+                None,
+            )
+            flipped = entry is not None and is_reversed(entry, zeros, axis)
+            calls = [Call([zeros], lambda g: g[0], axis)]
+            added[name] = Tapped(name, tap.stack, "input", calls, is_backward=flipped)
     return [*added.values(), *taps]
 
 
 def _as_long_as(zeros: Tensor, taps: Sequence[Tapped], time_axis: int | None) -> tuple[Tapped, int] | None:
-    """Return the last tap that depends on an input and is as long as one of its axes, and this axis."""
+    """Return the last tap that depends on an input and has the length of one of its axes; also that axis."""
     for times, tap in itertools.product((False, True), reversed(taps)):
         length = tap.length - sum(tap.padding)
         sizes = enumerate(zeros.shape)
@@ -129,7 +138,7 @@ class Findings:
         self.acting = {tap.stack: self._read_at(tap.stack) for tap in taps}
         self.reach: dict[str, Reach] = {}
         self.built: dict[str, NDArray[np.bool_]] = {}
-        self._two_way = {tap.stack for tap in taps if tap.is_backward}
+        self._two_way = {tap.stack for tap in taps if tap.is_backward and tap.kind != "input"}
 
     def _of(self, stack: str) -> list[Tapped]:
         return [tap for tap in self.taps if tap.stack == stack and tap.kind != "input"]
@@ -150,7 +159,9 @@ class Findings:
         before, after = tap.padding
         end = tap.length - after
         inputs = [
-            one for one in self.taps if one.stack == tap.stack and one.kind == "input" and not one.reads
+            source
+            for source in self.taps
+            if source.stack == tap.stack and source.kind == "input" and not source.reads
         ]
         if tap.kind == "input" or not inputs:
             return slice(before, end)
@@ -166,27 +177,37 @@ class Findings:
     def _read_at(self, stack: str) -> list[int]:
         """Return the positions (from 0) where the top of a stack is read, by the loss or by another stack."""
         tops = self._tops(stack)
-        if not tops:
-            return []
+        if not tops:  # the loss may feel the stack's input by another way
+            own = self._of(stack)
+            return self._read_in_output(own[-1]) or [] if own else []
         by_tap = {top.name: self._read_from(top) for top in tops}
         self._reads |= by_tap
         read = {position for positions in by_tap.values() for position in positions}
         top = tops[0]
         if self.reads is not None and stack == self.taps[-1].stack and top.kind == "recurrent":
-            # A second loss may read a lower layer's output.
-            read |= set(self.reads.positions(top.length, top.outer_axis))
+            read |= self._read_below(tops, read)
         return sorted(read)
+
+    def _read_below(self, tops: Sequence[Tapped], read: set[int]) -> set[int]:
+        """Return further positions at which a second loss reads an output that the top has no part in."""
+        axis, further = tops[0].outer_axis, set()
+        for positions, output, gradient in self.reads.by_output(tops[0].length, axis) if self.reads else ():
+            new = set(positions) - read
+            if new and axis is not None and not _depends(output, _alone(gradient, axis, min(new)), tops):
+                further |= new
+        return further
 
     def _read_from(self, top: Tapped) -> list[int]:
         norms = self._whole[top.name]
         direct = top.direct(self.by_tap[top.name])
         if direct is None:
-            # Reads of the output cannot be separated from the next step: the model's own output shows them.
+            # Reads of the output cannot be separated from the recurrence, so they are taken from the model's
+            # own output.
             return self._read_in_output(top) or [int(np.flatnonzero(norms)[-1])]
-        # Nothing reads the output if the loss or another stack takes the last cell state alone.
+        # Nothing reads the output if the loss or another stack uses only the last cell state.
         read = np.flatnonzero(direct).tolist() or [self._last_felt(top)]
         if (top.kind == "block" or len(top.calls) > 1) and len(read) > 1:
-            # A loop of the model's own may read many of these states for an output that is read at few.
+            # A loop in the model may read many of these states for an output that is read at few positions.
             in_output = self._read_in_output(top) or read
             return min(read, in_output, key=len)
         return read
@@ -211,7 +232,7 @@ class Findings:
         return np.flatnonzero(norms_of(gradient, axis, gradient.shape[axis])).tolist() or None
 
     def _output_of(self, top: Tapped) -> tuple[Tensor, Tensor, int] | None:
-        is_last = top.stack == self.taps[-1].stack  # the output of another stack has positions of its own
+        is_last = top.stack == self.taps[-1].stack  # the output of another stack has other positions
         if self.reads is None or not is_last:
             return None
         return self.reads.axis(top.length, top.calls[0].time_axis)
@@ -219,19 +240,35 @@ class Findings:
     def acting_on(self, tap: Tapped) -> list[int]:
         """Return the positions of a tap (from 0) that belong to those read at the top of its stack."""
         if tap.reads:
-            return sorted({position for one in tap.reads for position in self.acting_on(one)})
+            return sorted({position for reader in tap.reads for position in self._source_of(reader)})
         top = self._top(tap.stack)
         acting = self._reads.get(tap.name, self.acting[tap.stack])
         if top is None:
             return acting
         length, size = top.length, self.norms[tap.name].size
         if 2 * length <= tap.length:  # the stack takes steps of several positions
-            moved = [round((position + 1) * tap.length / length) - 1 for position in acting]
-        elif 2 * tap.length <= length:  # its top has several positions for each of this layer's
+            if 2 * len(acting) > length > 2:
+                return list(range(size))
+            moved = [self._last_of_step(tap, position, tap.length / length) for position in acting]
+        elif 2 * tap.length <= length:  # the top of the stack has several positions for each of this layer's
             moved = [position * tap.length // length for position in acting]
         else:
             moved = [position + max(0, tap.length - length) for position in acting]
-        return sorted({min(max(0, position - self._spans[tap.name].start), size - 1) for position in moved})
+        inside = {min(max(0, position - self._spans[tap.name].start), size - 1) for position in moved}
+        return sorted({size - 1 - position for position in inside} if _is_flipped(tap) else inside)
+
+    def _last_of_step(self, tap: Tapped, position: int, ratio: float) -> int:
+        """Return the last of the positions that a step takes, or the last felt of them."""
+        end = round((position + 1) * ratio)
+        begin = max(0, end - round(ratio))
+        felt = np.flatnonzero(self._whole[tap.name][begin:end])
+        return begin + int(felt[-1]) if felt.size else end - 1
+
+    def _source_of(self, tap: Tapped) -> list[int]:
+        """Return the positions of the model's input (from 0) that enter a stack where its top is read."""
+        acting = self.acting_on(tap)
+        is_reversed = tap.source is not None and tap.source.is_reversed
+        return [self.norms[tap.name].size - 1 - position for position in acting] if is_reversed else acting
 
     def split_loss(self, sampled: int) -> None:
         """Split a loss on most positions: at `sampled` of them, follow the gradient that enters there."""
@@ -249,7 +286,8 @@ class Findings:
             entries = list(_output_alone(part, chosen))
         rows = self._rows(top, entries)
         if rows is not None and top.kind == "block" and not _mixes(rows, chosen):
-            # These modules mix no positions, so what reads them does: an attention or a loop of the model's.
+            # These modules do not mix positions, so the module that reads them does: an attention, or a loop
+            # in the model.
             self.acting[top.stack] = acting = self._read_in_output(top) or [
                 int(np.flatnonzero(self._whole[top.name])[-1])
             ]
@@ -264,13 +302,18 @@ class Findings:
         if rows is None and top.kind == "recurrent" and (part := self._output_of(top)) is not None:
             rows = self._rows(top, _output_alone(part, chosen))
         if rows is not None:
-            labels = tuple(position - self._spans[top.name].start + 1 for position in chosen)
+            begin, size = self._spans[top.name].start, self.norms[top.name].size
+            labels = tuple(position - begin + 1 for position in chosen)
             self.reach = {name: Reach(labels, np.stack(part)) for name, part in rows.items()}
+            for tap in self.taps:
+                if tap.name in rows and _is_flipped(tap):
+                    mirrored = tuple(size + 1 - label for label in labels[::-1])
+                    self.reach[tap.name] = Reach(mirrored, np.stack(rows[tap.name][::-1]))
 
     def look_both_ways(self) -> None:
-        """Find the stacks in which a position that is read feels later ones, where the norms alone hide it.
+        """Find the stacks in which a read position depends on later ones, if the norms do not show it.
 
-        They do if the last position is read as well as an earlier one.
+        The norms hide it if the last position is read as well as an earlier one.
         """
         for stack, acting in self.acting.items():
             top = self._top(stack)
@@ -281,8 +324,8 @@ class Findings:
                 self._two_way.add(stack)
 
     def _has_side_path(self, stack: str) -> bool:
-        """Return True if another stack reads the same input, which passes this one by."""
-        return any(one.stack != stack for tap in self.taps if tap.stack == stack for one in tap.reads)
+        """Return True if another stack reads the same input, so that a path bypasses this stack."""
+        return any(reader.stack != stack for tap in self.taps if tap.stack == stack for reader in tap.reads)
 
     def _enter(self, tops: Sequence[Tapped], position: int) -> Entry | None:
         """Return the outputs of the calls that hold a position, and the gradients that enter there alone."""
@@ -312,7 +355,7 @@ class Findings:
         return rows
 
     def row(self, tap: Tapped) -> tuple[Floats, list[int]]:
-        """Return the norms that the verdict is about, and the positions read: one if the loss is split."""
+        """Return the norms for the verdict, and the positions read: a single one if the loss is split."""
         reach = self.reach.get(tap.name)
         if reach is None:
             return self.norms[tap.name], self.acting_on(tap)
@@ -334,11 +377,11 @@ class Findings:
         return names
 
     def _is_cut_off(self, tap: Tapped) -> bool:
-        """Return True if a tap has zeros alone though the top of its stack has a gradient."""
+        """Return True if a tap has only zeros although the top of its stack has a gradient."""
         return self._is_used(tap) and not self.norms[tap.name].any() and self._top(tap.stack) is not None
 
     def _is_used(self, tap: Tapped) -> bool:
-        """Return True if the loss depends on a tap, not on the other direction of its layer alone."""
+        """Return True if the loss depends on a tap and not only on the other direction of its layer."""
         top = self._top(tap.stack)
         is_other = top is not None and top is not tap and top.layer == tap.layer
         if is_other and not self.norms[tap.name].any():
@@ -346,20 +389,20 @@ class Findings:
         return any(gradient is not None for gradient in self.by_tap[tap.name])
 
     def _is_read_alone(self, tap: Tapped, norms: Floats, acting: list[int]) -> bool:
-        """Return True for the top of a stack without recurrence: it is felt nowhere but where it is read."""
+        """Return True for the top of a stack without recurrence, whose states affect only positions read."""
         built = self.built.get(tap.name)
         is_built = built is not None and bool(built[norms == 0].all())
         is_read = set(np.flatnonzero(norms).tolist()) <= set(acting)
         return (tap.kind == "block" or is_built) and tap is self._top(tap.stack) and is_read
 
     def explain(self, others: Sequence[Findings]) -> None:
-        """Mark the zeros that `others`, of the same model with other weights, have too: built into it."""
+        """Mark the zeros that `others`, with other weights, share: they are built into the model."""
         for name in self.unexplained():
             tap = next(tap for tap in self.taps if tap.name == name)
             norms, acting = self.row(tap)
             built = norms == 0
             for other in others:
-                there = next((one for one in other.taps if one.name == name), None)
+                there = next((candidate for candidate in other.taps if candidate.name == name), None)
                 row = None if there is None else other.row(there)[0]
                 if there is None or row is None or row.shape != norms.shape or not row.any():
                     continue
@@ -376,11 +419,12 @@ class Findings:
         reach = self.reach.get(tap.name)
         row, read = self.row(tap)
         decay = None
-        if read and (reach is not None or not 2 * len(acting) > norms.size > 2):
+        is_spread = self._is_spread(tap, norms, acting)
+        if read and (reach is not None or not (is_spread or 2 * len(acting) > norms.size > 2)):
             structural = structural_zeros(row, read, _dtype(tap))
             if tap.name in self.built:
                 structural = self.built[tap.name] | later_zeros(row, read, tap.is_backward)
-            # Each direction of the top layer is read by itself; those of lower layers are read by both.
+            # Each direction of the top layer is read separately; those of lower layers are read by both.
             is_two_way = tap.stack in self._two_way and tap.name not in self._reads
             decay = Decay.of(row, read, structural, tap.is_backward, is_two_way)
         return LayerProfile(
@@ -390,6 +434,7 @@ class Findings:
             _attention(tap, self.threshold),
             acting=tuple(position + 1 for position in acting),
             reach=reach,
+            is_spread=is_spread,
             kind=tap.kind,
             has_cell_state=tap.has_cell_state,
             is_used=self._is_used(tap),
@@ -399,11 +444,19 @@ class Findings:
             zeros_explained=tap.name in self.built,
         )
 
+    def _is_spread(self, tap: Tapped, norms: Floats, acting: list[int]) -> bool:
+        """Return True if another stack reads this one at positions of which it feels only some."""
+        is_last = tap.stack == self.taps[-1].stack
+        return not is_last and len(acting) > 1 and bool((norms[acting] < VANISHED * norms.max()).any())
+
     def _is_shown(self, tap: Tapped) -> bool:
-        """Return True for an input that says something new: not what the model's own input says already."""
+        """Return True for an input that adds information to that of the model's own input."""
         if tap.kind != "input" or tap.source is not None:
             return False
-        norms, first = self.norms[tap.name], next(one for one in self.taps if one.kind == "input")
+        norms, first = (
+            self.norms[tap.name],
+            next(candidate for candidate in self.taps if candidate.kind == "input"),
+        )
         return tap is first or not (
             norms.size == self.norms[first.name].size
             and np.allclose(norms, self.norms[first.name], rtol=1e-6, atol=0)
@@ -420,6 +473,18 @@ class Findings:
         return hops_through_stack(square, self.threshold, acting[-1:])
 
 
+def _depends(output: Tensor, entering: Tensor, tops: Sequence[Tapped]) -> bool:
+    """Return True if a gradient that enters an output reaches the outputs of a layer."""
+    zeros = [call.zeros[call.direct] for top in tops for call in top.calls if call.direct is not None]
+    parts = torch.autograd.grad(output, zeros, entering, retain_graph=True, allow_unused=True)
+    return any(part is not None and bool(part.any()) for part in parts)
+
+
+def _is_flipped(tap: Tapped) -> bool:
+    """Return True for an input that the stack reads from its last position to its first."""
+    return tap.kind == "input" and tap.is_backward
+
+
 def _output_alone(part: tuple[Tensor, Tensor, int], chosen: Sequence[int]) -> list[Entry]:
     """Return for each position an output of the model with the gradient that enters there alone."""
     output, gradient, axis = part
@@ -431,7 +496,7 @@ def _chosen(acting: list[int], sampled: int) -> list[int]:
 
 
 def _mixes(rows: Mapping[str, list[Floats]], chosen: list[int]) -> bool:
-    """Return True if what enters at one position is felt at another."""
+    """Return True if a gradient that enters at one position reaches another."""
     return any(
         len(alive := np.flatnonzero(row)) > 1 or (len(alive) == 1 and int(alive[0]) != position)
         for part in rows.values()

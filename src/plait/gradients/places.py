@@ -24,6 +24,10 @@ class TapPoint:
     stack: str
     first: bool = False
 
+    @property
+    def is_recurrent(self) -> bool:
+        return isinstance(self.module, Layer | nn.RNNBase | TorchCell)
+
 
 def find_tap_points(model: nn.Module, layers: Sequence[str] | None) -> list[TapPoint]:
     """Return the modules to tap: those named in `layers`, else all of the first kind that the model has.
@@ -67,7 +71,7 @@ def _stacked(modules: dict[str, nn.Module]) -> list[TapPoint]:
     """
     points, stacks = [], set()
     for name, module in modules.items():
-        block = not isinstance(module, Layer | nn.RNNBase | TorchCell)
+        block = not TapPoint(name, module, "").is_recurrent
         stack = name.rpartition(".")[0] if block else name
         points.append(TapPoint(name, module, stack, first=block and stack not in stacks))
         stacks.add(stack)
@@ -82,6 +86,8 @@ def _chained(modules: dict[str, nn.Module]) -> list[TapPoint]:
 def _is_block(name: str, module: nn.Module, modules: dict[str, nn.Module]) -> bool:
     if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
         return True
+    if "parametrizations" in name.split("."):  # of weights (torch.nn.utils.parametrize), not of states
+        return False
     parent = modules.get(name.rpartition(".")[0]) if "." in name else None
     return isinstance(parent, nn.ModuleList) and not isinstance(module, nn.ModuleList)
 
@@ -91,9 +97,9 @@ def _inside(name: str, other: str) -> bool:
 
 
 def time_axis_of(model: nn.Module, module: nn.Module, time_axis: int | None) -> int | None:
-    """Return the axis of time: `time_axis`, else from an attention layer, a `config`, or a convolution.
+    """Return the axis of time: `time_axis`, or that of an attention layer, a `config` or a convolution.
 
-    None if it cannot be told; states of two axes, of a module that a loop calls, need none.
+    None if it is unknown; states of two axes, from a module called in a loop, need none.
     """
     if time_axis is not None:
         if time_axis not in (0, 1, 2):

@@ -16,7 +16,7 @@ from plait.gradients.findings import Findings, OutputReads, nudge_output, with_s
 from plait.gradients.maps import EDGE
 from plait.gradients.profile import GradientProfile
 from plait.gradients.tapped import Tapped
-from plait.gradients.taps import tapped
+from plait.gradients.taps import CHECKPOINTED, tapped
 
 __all__ = ["probe"]
 
@@ -65,7 +65,8 @@ def probe(
     """
     check_min(1, sampled=sampled)
     measured = _Measurement(model, batch, loss, layers, time_axis, threshold, sampled)
-    with torch.enable_grad():
+    # Compiled parts run as they are: each probe has hooks of its own to compile, for one or two passes.
+    with torch.enable_grad(), torch.compiler.set_stance("force_eager"):
         findings, value = measured.run()
         note = suspicion(findings, time_axis)
         if findings.unexplained():
@@ -188,6 +189,8 @@ def _gradients(value: Tensor, zeros: list[Tensor]) -> Grad:
     try:
         return torch.autograd.grad(value, zeros, allow_unused=True, retain_graph=True)
     except RuntimeError as error:
+        if "torch.utils.checkpoint" in str(error):
+            raise ConfigError(CHECKPOINTED) from error
         if "inplace operation" not in str(error):
             raise
         raise ConfigError(

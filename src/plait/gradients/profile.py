@@ -41,6 +41,8 @@ class LayerProfile:
     influence of every position on some of them, and `decay` belongs to its last row; in a stack that another
     stack reads, both are then None.
 
+    `is_spread` marks a stack that another reads at several positions, some of which are not felt.
+
     `kind` is "recurrent" or "block", for hidden states, or "input". With `has_cell_state` the norms leave out
     what travels through the cell state. `is_read_alone` marks states that can be felt only where they are
     read, since nothing above mixes positions, `is_cut_off` states without a gradient below others with one.
@@ -56,6 +58,7 @@ class LayerProfile:
     reach: Reach | None = None
     kind: str = "recurrent"
     has_cell_state: bool = False
+    is_spread: bool = False
     is_used: bool = True
     is_read_alone: bool = False
     is_cut_off: bool = False
@@ -64,8 +67,8 @@ class LayerProfile:
 
     @property
     def everywhere(self) -> bool:
-        """True if more than half of the positions are read, so that there is no single distance."""
-        return 2 * len(self.acting) > self.norms.size > 2
+        """True if there is no single distance: more than half of the positions are read, or `is_spread`."""
+        return self.is_spread or 2 * len(self.acting) > self.norms.size > 2
 
     def verdict(self) -> str:
         """Return one to three sentences on how far the gradient reaches, and what to do."""
@@ -92,7 +95,8 @@ class GradientProfile:
         """Return the verdict on every layer, one line each."""
         loss = "" if self.loss is None else f"loss {self.loss:.6g}, "
         sizes = dict.fromkeys(layer.norms.size for layer in self.inputs or self.layers)
-        lines = [f"{self.model}: {loss}{' and '.join(map(str, sizes))} positions"]
+        plural = "" if set(sizes) == {1} else "s"
+        lines = [f"{self.model}: {loss}{' and '.join(map(str, sizes))} position{plural}"]
         if self.note is not None:
             lines.append(f"  {self.note}.")
         lines += [f"  {layer.name or 'model'}: {layer.verdict()}" for layer in (*self.inputs, *self.layers)]

@@ -6,37 +6,80 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from plait.gradients.tapped import Gradients, Source, Tapped, norms_of
 
-__all__ = ["is_aligned", "padding_of", "source_of"]
+__all__ = ["follows", "goes_on", "is_aligned", "is_reversed", "padding_of", "source_of", "span_of"]
+
+Span = dict[tuple[str, int], tuple[int, int]]
 
 
 def is_aligned(tap: Tapped, states: Tensor, time_axis: int | None) -> bool:
-    """Return True if position p of `states` depends on position p of a layer's output, and on no far one.
+    """Return True if positions of `states` depend on the same stretches of a layer's positions, in order.
 
-    `time_axis` is that of `states`, None for a step of a loop. The layer must have run as many positions.
+    `time_axis` is that of `states`, None for a step of a loop. The layer must have run as many positions, or
+    several for each.
     """
     length = 1 if time_axis is None else states.shape[min(time_axis, states.dim() - 1)]
-    if tap.kind != "recurrent" or not states.requires_grad or tap.length != length or not length:
+    if tap.kind == "input" or not states.requires_grad or not length or tap.length < length:
         return False
-    call = tap.calls[-1]
-    if len(tap.calls) > 1 or call.direct is None:
+    if (tap.length > length and length < 3) or any(call.direct is None for call in tap.calls):
         return False
-    middle = length // 2
+    middle, ratio = length // 2, tap.length / length
+    alive = _entering(tap, states, _random_at(states, time_axis, middle, middle + 1))
+    farthest = np.abs(alive + 1 - (middle + 1) * ratio).max() if alive.size else np.inf
+    near = length // 8 if ratio == 1 else ratio * max(1, length // 8) - 1
+    return bool(farthest <= near)
+
+
+def follows(tap: Tapped, states: Tensor) -> bool:
+    """Return True if a step of a loop depends on the latest step of a tapped cell."""
+    if tap.kind != "recurrent" or not states.requires_grad or tap.calls[-1].time_axis is not None:
+        return False
+    alive = _entering(tap, states, _random_at(states, None, 0, 1))
+    return bool(alive.size) and int(alive.max()) == tap.length - 1
+
+
+def _entering(tap: Tapped, states: Tensor, seed: Tensor) -> NDArray[np.int64]:
+    """Return the positions of a layer's output on which `states` depends, where `seed` is not zero.
+
+    Of states that the layer returns beside its output, such as its last one, it is the latest position.
+    """
+    zeros = [zero for call in tap.calls for zero in call.zeros]
     try:
-        (gradient,) = torch.autograd.grad(
-            states,
-            call.zeros[call.direct],
-            _random_at(states, time_axis, middle, middle + 1),
-            retain_graph=True,
-            allow_unused=True,
-        )
+        parts = torch.autograd.grad(states, zeros, seed, retain_graph=True, allow_unused=True)
     except RuntimeError:  # a tensor in between was changed in place: the loss's own pass reports it
-        return False
-    alive = np.flatnonzero(norms_of(gradient, call.time_axis, call.length))
-    return bool(alive.size) and int(np.abs(alive - middle).max()) <= length // 8
+        return np.zeros(0, dtype=np.int64)
+    direct = tap.direct(parts) if tap.separable else None
+    if direct is not None and direct.any():
+        return np.flatnonzero(direct)
+    return np.flatnonzero(tap.norms(parts))[-1:]
+
+
+def span_of(states: Tensor, time_axis: int, inputs: Mapping[str, Tensor]) -> Span:
+    """Return by input and axis the last indices on which the first and the last position of a call depend."""
+    span: Span = {}
+    if not inputs or not states.requires_grad:
+        return span
+    ends = []
+    for position in (0, states.shape[time_axis] - 1):
+        seed = _random_at(states, time_axis, position, position + 1)
+        ends.append(
+            torch.autograd.grad(states, list(inputs.values()), seed, retain_graph=True, allow_unused=True)
+        )
+    for name, first, last in zip(inputs, *ends, strict=True):
+        for axis in range(inputs[name].dim()):
+            felt = [np.flatnonzero(norms_of(part, axis, inputs[name].shape[axis])) for part in (first, last)]
+            if felt[0].size and felt[1].size:
+                span[name, axis] = (int(felt[0].max()), int(felt[1].max()))
+    return span
+
+
+def goes_on(before: Span, span: Span) -> bool:
+    """Return True if a call takes the positions of a model's input that follow those of the call before."""
+    return any(key in before and first > before[key][1] for key, (first, _) in span.items())
 
 
 def source_of(
@@ -59,9 +102,25 @@ def source_of(
         for axis in sorted(range(zeros.dim()), key=lambda axis: zeros.shape[axis], reverse=True):
             alive = np.flatnonzero(norms_of(part, axis, zeros.shape[axis]))
             # A module that a loop calls once a step has seen one position so far.
-            if (zeros.shape[axis] == length or whole == 1) and alive.tolist() == [position]:
-                return Source(name, zeros, axis)
+            if not (zeros.shape[axis] == length or whole == 1) or alive.size != 1:
+                continue
+            if int(alive[0]) in (position, zeros.shape[axis] - 1 - position):
+                return Source(name, zeros, axis, is_reversed=int(alive[0]) != position)
     return None
+
+
+def is_reversed(tap: Tapped, zeros: Tensor, axis: int) -> bool:
+    """Return True if early positions of a tapped module come from late positions of a model's input."""
+    begin, end = tap.padding[0], tap.length - tap.padding[1]
+    number, offset = tap.locate(begin + (end - begin) // 8)
+    call = tap.calls[number]
+    if call.output is None or not call.output.requires_grad:
+        return False
+    seed = _random_at(call.output, call.time_axis, offset, offset + 1)
+    (part,) = torch.autograd.grad(call.output, [zeros], seed, retain_graph=True, allow_unused=True)
+    felt = norms_of(part, axis, zeros.shape[axis])
+    half = felt.size // 2
+    return bool(felt[-half:].sum() > felt[:half].sum()) if half else False
 
 
 def padding_of(states: Tensor, time_axis: int, sources: Sequence[Tensor]) -> tuple[int, int]:
@@ -87,7 +146,7 @@ def padding_of(states: Tensor, time_axis: int, sources: Sequence[Tensor]) -> tup
 
 
 def _random_at(states: Tensor, time_axis: int | None, begin: int, end: int) -> Tensor:
-    """Return a random cotangent of `states`, zero but for the positions from `begin` to `end`."""
+    """Return a random cotangent of `states`, zero except at the positions from `begin` to `end`."""
     generator = torch.Generator().manual_seed(0)
     seed = torch.randn(states.shape, generator=generator).to(states)
     if time_axis is None:

@@ -51,11 +51,15 @@ class Call:
 
 @dataclass(frozen=True)
 class Source:
-    """Input of a whole model: its name, zeros added to it, and its axis of time."""
+    """Input of a whole model: its name, zeros added to it, and its axis of time.
+
+    `is_reversed` marks one that is fed from its last position to its first.
+    """
 
     name: str
     zeros: Tensor
     time_axis: int
+    is_reversed: bool = False
 
     @property
     def length(self) -> int:
@@ -71,9 +75,9 @@ class Tapped:
     of plait's layers. `separable` turns False where reads of a state cannot be separated from recurrence.
     `padding` counts positions before and after the sequence, which the model added; `has_cell_state` marks
     layers whose cell state is held fixed, `is_backward` a direction that runs from the last position to the
-    first. `outer_axis` is the axis of time in the module's own tensors, None for a step of a loop. `source`
-    is the model's own input, by name, if that of a stack is a function of it position by position; the tap
-    of that input has those of the stacks in `reads`.
+    first, or an input that is fed so. `outer_axis` is the axis of time in the module's own tensors, None for
+    a step of a loop. `source` is the model's own input, by name, if that of a stack is a function of it
+    position by position; the tap of that input has those of the stacks in `reads`.
     """
 
     name: str
@@ -93,7 +97,7 @@ class Tapped:
 
     @property
     def layer(self) -> str:
-        """The name without the direction: both directions of a layer read and are read together."""
+        """The name without the direction: both directions of a layer have the same inputs and readers."""
         return self.name.removesuffix(BACKWARD)
 
     @property

@@ -10,21 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from plait.errors import ConfigError, ShapeError
 from plait.gradients.places import TapPoint, TorchCell, find_tap_points, time_axis_of
 from plait.gradients.recurrent import TappedRun, map_padded, run_tapped
-from plait.gradients.sequences import is_aligned, padding_of, source_of
+from plait.gradients.sequences import Span, follows, goes_on, is_aligned, padding_of, source_of, span_of
 from plait.gradients.tapped import BACKWARD, Call, Tapped
 from plait.models import Layer, Trace
 
-__all__ = ["tapped"]
+__all__ = ["CHECKPOINTED", "tapped"]
 
+CHECKPOINTED = (
+    "probe: the model runs its modules again in the backward pass (gradient checkpointing); switch that off "
+    "for the probe"
+)
 _INPUTS = ("hidden_states", "src", "tgt", "x", "input")
 
 
@@ -57,15 +63,55 @@ def tapped(
         yield registry.taps
 
 
+@dataclass(frozen=True)
+class _Span:
+    """Stretch of the model's inputs that one call of a module takes, computed where it is needed."""
+
+    states: Tensor
+    time_axis: int | None
+    inputs: Mapping[str, Tensor]
+
+    @cached_property
+    def ends(self) -> Span:
+        return {} if self.time_axis is None else span_of(self.states, self.time_axis, self.inputs)
+
+
 class _Registry:
     """Taps by label, and the stack of every recurrent module that has been called."""
 
     def __init__(self, model: nn.Module, inputs: Mapping[str, Tensor]) -> None:
         self.taps: dict[str, Tapped] = {}
         self.stacks: dict[str, str] = {}
+        self.lengths: dict[str, dict[str, int]] = {}  # of all taps when a module was called first
+        self.points: dict[str, TapPoint] = {}  # under which the latest call of each module is recorded
+        self.calls: dict[str, int] = {}
+        self.spans: dict[str, _Span] = {}
         self.inputs = inputs
         weights = [weight for weight in model.parameters() if weight.requires_grad]
         self.leaves = [*inputs.values(), *weights] if inputs else []
+
+    def at(self, point: TapPoint, states: Tensor, time_axis: int | None, continues: bool = False) -> TapPoint:
+        """Return the point under which a call of its module is recorded: its own, or one for this call alone.
+
+        A module that is called again goes on with a sequence if it `continues` from the last state, takes the
+        positions that follow in the model's input, or takes one step. Else it is another layer of the stack,
+        if the stack's output enters it, or runs over another sequence.
+        """
+        _check_forward()
+        length = 1 if time_axis is None or states.dim() < 3 else states.shape[time_axis]
+        last, before = self.points.get(point.name), self.spans.get(point.name)
+        self.spans[point.name] = span = _Span(states, time_axis, self.inputs)
+        if last is None or before is None or length == 1 or continues or goes_on(before.ends, span.ends):
+            return self.points.setdefault(point.name, point)
+        self.calls[point.name] = number = self.calls.get(point.name, 1) + 1
+        taps = [tap for tap in reversed(self.taps.values()) if tap.stack == last.stack]
+        if point.is_recurrent or not any(is_aligned(tap, states, time_axis) for tap in taps):
+            stack, first = f"{point.stack} (call {number})", point.first
+        else:
+            stack, first = last.stack, False
+        here = TapPoint(f"{point.name} (call {number})", point.module, stack, first)
+        self.points[point.name] = here
+        return here
 
     def add(self, label: str, point: TapPoint, kind: str) -> Tapped:
         return self.taps.setdefault(label, Tapped(label, self.stacks.get(point.name, point.stack), kind))
@@ -75,14 +121,32 @@ class _Registry:
 
         Layers that share time, position by position, form a stack; an encoder and its decoder do not.
         """
+        _check_forward()
+        below = None
         if point.name not in self.stacks:
-            below = next(
-                (tap for tap in reversed(self.taps.values()) if is_aligned(tap, states, time_axis)), None
-            )
-            self.stacks[point.name] = point.stack if below is None else below.stack
+            self.lengths[point.name] = {label: tap.length for label, tap in self.taps.items()}
+            self.stacks[point.name] = point.stack
+            taps = reversed(self.taps.values())
+            below = next((tap for tap in taps if is_aligned(tap, states, time_axis)), None)
+        elif time_axis is None and point.name in self.lengths:
+            # Cells that a loop calls by turns share time, though one may take several steps for each.
+            before = self.lengths.pop(point.name)
+            grown = [tap for label, tap in self.taps.items() if 0 < before.get(label, 0) < tap.length]
+            below = next((tap for tap in reversed(grown) if follows(tap, states)), None)
+        if below is not None:
+            self._join(point, below.stack)
         if self.stacks[point.name] != point.stack:
             return states
         return self.read(_input_label(point), point, states, time_axis)
+
+    def _join(self, point: TapPoint, stack: str) -> None:
+        """Make a recurrent module, which may have been called, a part of another stack."""
+        self.stacks[point.name] = stack
+        for tap in self.taps.values():
+            if tap.stack == point.stack and tap.kind != "input":
+                tap.stack = stack
+        if stack != point.stack:
+            self.taps.pop(_input_label(point), None)
 
     def read(self, label: str, point: TapPoint, states: Tensor, time_axis: int | None) -> Tensor:
         """Return the input of a stack with zeros added."""
@@ -96,6 +160,12 @@ class _Registry:
         return nudged
 
 
+def _check_forward() -> None:
+    """Raise ConfigError in a backward pass, which is found as `torch.utils.checkpoint` does it."""
+    if torch._C._current_graph_task_id() != -1:
+        raise ConfigError(CHECKPOINTED)
+
+
 def _input_label(point: TapPoint) -> str:
     return f"input of {point.name or 'the model'}"
 
@@ -104,7 +174,8 @@ def _tap_ours(point: TapPoint, module: Layer, registry: _Registry, undo: ExitSta
     nudges: list[Tensor] = []
 
     def before(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        args = (registry.enter(point, args[0], 0), *args[1:])
+        continues = len(args) > 1 or kwargs.get("state") is not None
+        args = (registry.enter(registry.at(point, args[0], 0, continues), args[0], 0), *args[1:])
         like = next(module.parameters())
         nudges.append(_zeros(like, (*args[0].shape[:2], module.hidden_size)))
         other = kwargs.get("nudge")
@@ -112,7 +183,8 @@ def _tap_ours(point: TapPoint, module: Layer, registry: _Registry, undo: ExitSta
         return args, {**kwargs, "nudge": nudge, **({"need_trace": True} if attention else {})}
 
     def after(layer: nn.Module, args: Any, output: Any) -> Any:
-        tap = registry.add(point.name, point, "recurrent")
+        here = registry.points[point.name]
+        tap = registry.add(here.name, here, "recurrent")
         tap.has_cell_state, tap.outer_axis = module.has_cell_state, 0
         if output.trace is not None:
             tap.traces.append(Trace(*(part.detach() for part in output.trace)))
@@ -135,10 +207,10 @@ def _tap_torch(point: TapPoint, module: nn.RNNBase, registry: _Registry, undo: E
         runs: list[TappedRun] = []
 
         def tap(part: str, run: TappedRun) -> None:
-            label = f"{point.name}: {part}" if point.name else part
+            label = f"{here.name}: {part}" if here.name else part
             zeros = [run.on_output, run.extra_input, run.on_end]
             call = Call(zeros, lambda g: run.total(*g), 0, direct=0, output=run.output)
-            taps.append(registry.add(label, point, "recurrent"))
+            taps.append(registry.add(label, here, "recurrent"))
             taps[-1].has_cell_state = isinstance(module, nn.LSTM)
             taps[-1].is_backward = part.endswith(BACKWARD)
             taps[-1].outer_axis = axis
@@ -146,10 +218,13 @@ def _tap_torch(point: TapPoint, module: nn.RNNBase, registry: _Registry, undo: E
             runs.append(run)
 
         axis = int(module.batch_first and (isinstance(input, PackedSequence) or input.dim() == 3))
+        continues = bool(latest) and hx is not None and _is_same(hx, latest[0][0])
+        padded = pad_packed_sequence(input)[0] if isinstance(input, PackedSequence) else input
+        here = registry.at(point, padded, axis, continues)
         if isinstance(input, PackedSequence):
-            input = map_padded(input, lambda padded: registry.enter(point, padded, 0))
+            input = map_padded(input, lambda padded: registry.enter(here, padded, 0))
         else:
-            input = registry.enter(point, input, axis)
+            input = registry.enter(here, input, axis)
         touched = False
         if latest and hx is not None:
             hidden = hx[0] if isinstance(hx, tuple) else hx
@@ -158,8 +233,8 @@ def _tap_torch(point: TapPoint, module: nn.RNNBase, registry: _Registry, undo: E
             if hidden is outside:
                 hx = (inside, *hx[1:]) if isinstance(hx, tuple) else inside
         result = run_tapped(module, tap, input, hx)
-        for one in taps:
-            one.separable &= not touched
+        for recorded in taps:
+            recorded.separable &= not touched
         hidden = result[1][0] if isinstance(result[1], tuple) else result[1]
         inside = torch.stack([run.end for run in runs])
         if isinstance(input, PackedSequence) and input.unsorted_indices is not None:
@@ -169,6 +244,12 @@ def _tap_torch(point: TapPoint, module: nn.RNNBase, registry: _Registry, undo: E
 
     module.forward = forward
     undo.callback(lambda: module.__dict__.pop("forward"))  # uncovers the class's own forward
+
+
+def _is_same(state: Any, latest: Tensor) -> bool:
+    """Return True if a state has the values of the last one, detached or not."""
+    hidden = state[0] if isinstance(state, tuple) else state
+    return hidden.shape == latest.shape and torch.equal(hidden.detach(), latest.detach())
 
 
 def _tap_cell(point: TapPoint, registry: _Registry, undo: ExitStack) -> None:
@@ -210,8 +291,7 @@ def _tap_cell(point: TapPoint, registry: _Registry, undo: ExitStack) -> None:
 def _tap_block(
     point: TapPoint, registry: _Registry, undo: ExitStack, time_axis: int | None, attention: bool
 ) -> None:
-    if point.first:
-        _tap_input(point, registry, undo, time_axis)
+    _tap_input(point, registry, undo, time_axis)
 
     def after(layer: nn.Module, args: Any, output: Any) -> Any:
         states = output[0] if isinstance(output, tuple | list) else output
@@ -221,7 +301,8 @@ def _tap_block(
                 "name other modules with layers=[…]"
             )
         axis = _axis_in(states, time_axis, layer)
-        nudged = registry.add(point.name, point, "block").nudge(states, axis, direct=True)
+        here = registry.points.get(point.name, point)
+        nudged = registry.add(here.name, here, "block").nudge(states, axis, direct=True)
         return (nudged, *output[1:]) if isinstance(output, tuple | list) else nudged
 
     undo.callback(point.module.register_forward_hook(after).remove)
@@ -233,17 +314,20 @@ def _tap_block(
 
 
 def _tap_input(point: TapPoint, registry: _Registry, undo: ExitStack, time_axis: int | None) -> None:
-    label = _input_label(point)
+    """Tap what enters the first block of a stack, and find out which layer each call of a block is."""
+
+    def read(layer: nn.Module, states: Tensor) -> Tensor:
+        if not point.first and time_axis is None:
+            return states  # the axis may be missing: only outputs need it
+        axis = _axis_in(states, time_axis, layer)
+        here = registry.at(point, states, axis)
+        return registry.read(_input_label(here), here, states, axis) if here.first else states
 
     def before(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args and _is_states(args[0]):
-            axis = _axis_in(args[0], time_axis, layer)
-            return (registry.read(label, point, args[0], axis), *args[1:]), kwargs
+            return (read(layer, args[0]), *args[1:]), kwargs
         name = next((key for key in _INPUTS if _is_states(kwargs.get(key))), None)
-        if name is None:
-            return args, kwargs
-        axis = _axis_in(kwargs[name], time_axis, layer)
-        return args, {**kwargs, name: registry.read(label, point, kwargs[name], axis)}
+        return args, kwargs if name is None else {**kwargs, name: read(layer, kwargs[name])}
 
     undo.callback(point.module.register_forward_pre_hook(before, with_kwargs=True).remove)
 
@@ -278,7 +362,8 @@ def _keep_maps(
     def after(layer: nn.Module, args: Any, output: Any) -> None:
         weights = output[1]
         if weights is not None:
-            tap = registry.add(point.name, point, "block")
+            here = registry.points.get(point.name, point)
+            tap = registry.add(here.name, here, "block")
             maps = tap.maps if is_own else tap.cross
             maps.append(weights.detach() if weights.dim() == 4 else weights.detach().unsqueeze(0))
 

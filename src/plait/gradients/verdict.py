@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plait.gradients.decay import FEWEST, GOOD_FIT, Decay
+from plait.gradients.decay import FEWEST, GOOD_FIT, VANISHED, Decay
 
 if TYPE_CHECKING:
     from plait.gradients.profile import LayerProfile
@@ -50,7 +50,8 @@ def sentence(layer: LayerProfile) -> str:
             norms = layer.reach.norms[-1]
     is_felt = layer.reach is not None or layer.has_cell_state
     if layer.decay is None or layer.is_read_alone:
-        felt = f"{lead}{'is felt' if is_felt else 'felt'} at {int((norms > 0).sum())} of {total} positions"
+        number = int((norms > VANISHED * norms.max()).sum())
+        felt = f"{lead}{'is felt' if is_felt else 'felt'} at {number} of {total} positions"
         if layer.is_read_alone and (layer.reach is not None or not layer.everywhere):
             single = len(layer.acting) == 1 or layer.reach is not None
             felt += ", where it is read: nothing above it mixes positions" if single else ", where it is read"
@@ -85,7 +86,7 @@ def _nothing(layer: LayerProfile, total: int) -> str:
     """Return the words for norms that are all zero."""
     words = f"receives no gradient at any of {total} positions"
     if not layer.is_used:
-        return f"{words}: the loss does not depend on these states"
+        return f"{words}: the loss does not depend on these states, or they are detached"
     if not layer.is_cut_off:
         return f"{words}: the slope of the loss is zero at these values"
     reason = "" if not layer.zeros_explained else f", {BUILT if layer.zeros_built else BY_VALUES}"
@@ -113,9 +114,9 @@ def _case(decay: Decay, total: int, last: int, explained: bool) -> tuple[str, st
     if decay.vanishes_at is not None:
         case = "vanishes"
         if decay.zero_from == decay.vanishes_at:
-            case = "is blocked"
             words += f", exactly zero from {_steps(decay.vanishes_at)} off on"
-            words += f", {BY_VALUES}" if explained else ""
+            words += f", {BY_VALUES}" if explained else " (too small for their precision)"
+            case = "is blocked" if explained else case
         else:
             words += f", below a millionth from {_steps(decay.vanishes_at)} off"
     if decay.peak is not None:
@@ -148,7 +149,7 @@ def _hole(decay: Decay, explained: bool) -> str:
     elif explained and decay.hole_is_zero:
         words += " (exact zeros of its weights and inputs)"
     if decay.holes > 1:
-        words += f" and in {decay.holes - 1} shorter hole{'s' if decay.holes > 2 else ''}"
+        words += f" and in {decay.holes - 1} further hole{'s' if decay.holes > 2 else ''}"
     return words
 
 

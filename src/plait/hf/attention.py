@@ -67,7 +67,7 @@ def _eager(
 ) -> tuple[Tensor, Tensor | None]:
     if hasattr(key, LAYER):
         return _bounded(module, query, key, value, attention_mask, **options)
-    # every family has its own, beside its attention class
+    # each family defines its own function, in the module of its attention class
     homes = (sys.modules[kind.__module__] for kind in type(module).__mro__)
     stock = next(home.eager_attention_forward for home in homes if hasattr(home, "eager_attention_forward"))
     result: tuple[Tensor, Tensor | None] = stock(module, query, key, value, attention_mask, **options)

@@ -20,7 +20,7 @@ cache_utils: Any = require("transformers.cache_utils", "hf")
 
 
 class BoundedCache(cache_utils.Cache):
-    """A cache that keeps `slots` = sinks + window + capacity states for each KV head, whatever was read.
+    """A cache that keeps `slots` = sinks + window + capacity states for each KV head, for any text.
 
     A head keeps its first `sinks` states, the latest `window`, and of those that left the window the
     `capacity` that rank highest. A dropped state never returns, and at every step, inside a chunk of a prompt

@@ -125,7 +125,7 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
         else:
             parts = (x.split(1, dim=2) for x in (query, key, value, ranks))
             flags = (x.split(1, dim=1) for x in (valid, number))
-            output = torch.cat([self._read_one(*one) for one in zip(*parts, *flags, strict=True)], dim=2)
+            output = torch.cat([self._read_one(*step) for step in zip(*parts, *flags, strict=True)], dim=2)
         self.count = number[:, -1] + 1
         return output
 
@@ -174,7 +174,7 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
         self.values.scatter_(2, index.expand_as(value), value.detach())
         self._is_sorted = False
         occupied = self.births >= 0
-        # A padding step in an empty cache reads nothing that matters, but no mask may be all False.
+        # A padding step in an empty cache has no result that is used, but no mask may be all False.
         readable = (occupied | ~occupied.any(dim=2, keepdim=True)).unsqueeze(2)
         grouped = query.view(*key.shape[:2], -1, query.shape[3])
         if self.policy.move is None:
@@ -204,7 +204,7 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
         return torch.where(too_many, dropped, empty)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the size and the offset of the chunk's own mask, which tells padding apart."""
+        """Return the size and the offset of the chunk's own mask, which marks padding."""
         return query_length, self.seen
 
     def get_seq_length(self) -> int:

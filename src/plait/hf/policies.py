@@ -138,9 +138,9 @@ _FIXED = {
     "earned": Policy(_zero, _earned),
     "keydiff": Policy(_zero, _unlike_the_mean),
 }
-# Name -> what keeps a state that has left the window.
+# Name -> the criterion for keeping a state that has left the window.
 POLICIES = {
-    "sinks": "the latest states, beside the first few (StreamingLLM)",
+    "sinks": "the latest states, with the first few (StreamingLLM)",
     "random": "a random number, drawn once for a state",
     "knorm": "a small norm of its key",
     "keydiff": "a key unlike the mean of the keys kept (KeyDiff)",

@@ -19,7 +19,7 @@ class TensorDictMemory(nn.Module):
     """A TensorDict module around a recurrent layer with a bounded memory.
 
     Reads the input under `in_key` and writes h_t under `out_key`; the packed state is read from `state_key`
-    and written, for the next step, to ("next", `state_key`). Rows marked by "is_init" start anew.
+    and written, for the next step, to ("next", `state_key`). Rows marked by "is_init" start a new sequence.
 
     It runs one step at a time, with a tensordict (…,); or, within TorchRL's `set_recurrent_mode(True)`, whole
     sequences (…, T), from the state at their first step, ends of episodes included.

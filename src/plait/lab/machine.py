@@ -28,7 +28,7 @@ def check_folder(out: Path | None) -> None:
 def circumstances(device: torch.device, threads: int, commit: str | None = None) -> dict[str, Any]:
     """Return what is needed to repeat a measurement: machine, versions, settings, commit and command.
 
-    `commit` is recorded where the source is no git checkout. A "+" after it marks changes not committed.
+    `commit` is recorded if the source is not a git checkout. A "+" after it marks changes not committed.
     """
     return {
         "machine": {

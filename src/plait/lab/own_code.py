@@ -68,9 +68,9 @@ def name_of(thing: Any) -> str:
 
 
 def name_of_factory(make: Any) -> str:
-    """Return the name of a function that makes something; that of a lambda has a digest of its code.
+    """Return the name of a factory function; that of a lambda has a digest of its code.
 
-    So two lambdas have two names, and a run that was made with one is resumed by passing it again.
+    So two lambdas have two names, and a run made with one is resumed by passing it again.
 
     >>> name = name_of_factory(lambda: 1)
     >>> name.startswith("plait.lab.own_code:<lambda ") and name == name_of_factory(lambda: 1)
@@ -147,7 +147,7 @@ def _remember(name: str) -> None:
 
 
 def _was_named_before(name: str) -> bool:
-    """Return whether the user named this code before, and the module is the same file as then."""
+    """Return whether the user has named this code before and its module is still the same file."""
     file = _file_of(name)
     return file is not None and file in _records().get(name, [])
 

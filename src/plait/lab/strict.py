@@ -11,17 +11,17 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from plait.errors import ConfigError, PlaitError
 
-__all__ = ["checked"]
+__all__ = ["parse"]
 
 T = TypeVar("T")
 _NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "an object"}
 
 
-def checked(kind: type[T], values: Any, where: str = "") -> T:
+def parse(kind: type[T], values: Any, where: str = "") -> T:
     """Build a dataclass of type `kind` from JSON values, or raise one error that lists all problems.
 
     >>> from plait.lab.experiments.depthwidth.figure1 import Training
-    >>> checked(Training, {"updates": 0.5, "batches": 3})
+    >>> parse(Training, {"updates": 0.5, "batches": 3})
     Traceback (most recent call last):
         ...
     plait.errors.ConfigError: updates: expected a whole number, got 0.5; batches: is not known here
@@ -69,7 +69,7 @@ def _value(hint: Any, value: Any, where: str, problems: list[str]) -> Any:
     if dataclasses.is_dataclass(hint):
         return _dataclass(hint, value, where, problems)
     if origin is tuple and isinstance(value, list | tuple):
-        return tuple(_value(parts[0], one, f"{where}.{n}", problems) for n, one in enumerate(value))
+        return tuple(_value(parts[0], item, f"{where}.{n}", problems) for n, item in enumerate(value))
     if origin is Literal:
         if value not in parts:
             problems.append(f"{where}: expected one of {', '.join(map(str, parts))}, got {value!r}")

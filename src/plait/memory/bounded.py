@@ -107,7 +107,7 @@ class RelevancyMemory(WindowMemory):
             `plait.Transformer` none, because there reading trains the scores of the window as well.
         usage: weight of a second loss on learned scores: cross entropy towards the share that each kept state
             has in the next output's gradient (`plait.ops.scan.usage`); 0 turns it off. None: 1.
-        grad_limit: clip the elements of dL/ds_t to so many times the largest that arrives from outside, so
+        grad_limit: clip the elements of dL/ds_t to this multiple of the largest incoming one, so
             that gradients cannot explode through the attention (`plait.ops.grad_limit`). None: no limit.
         sinks: for a `plait.Transformer` alone: the first so many states are kept for good.
 

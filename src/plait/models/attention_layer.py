@@ -23,7 +23,7 @@ class AttentionLayer(Layer):
 
     The memory has one slot of 2·width for every past step: its key, rotated to its position, then its value.
     `hidden` is h_T, which no later step reads. Positions are counted from the row's last reset and enter by
-    rotation alone, so there is no longest sequence.
+    rotation alone, so there is no maximum length.
 
     >>> layer = AttentionLayer(8, heads=2, depth=1)
     >>> walked = layer(torch.randn(5, 3, 8))

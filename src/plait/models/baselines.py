@@ -82,7 +82,8 @@ class MemLSTM(NamedModel):
         device: device of the weights.
         dtype: dtype of the weights.
         forget_bias: initial bias of the forget gate; 1 is common, None for torch's initialisation.
-        chrono: draw forget-gate biases for lifetimes of up to so many steps; not with forget_bias.
+        chrono: draw forget-gate biases for lifetimes of up to this many steps; not with
+            forget_bias.
         initialiser: initialiser of recurrent matrices: henaff, cayley, random, xavier, kaiming, identity.
         mix: γ in s_t = γ (h_t + c_t), or a function of h_t and c_t; no effect without a memory.
         truncate: cut the recurrent gradient every `truncate` steps; None for never.
@@ -197,7 +198,8 @@ class UniLSTM(NamedModel):
         capacity: ρ, number of states kept beyond the window.
         every: keep every n-th state.
         forget_bias: initial bias of the forget gate; 1 is common, None for torch's initialisation.
-        chrono: draw forget-gate biases for lifetimes of up to so many steps; not with forget_bias.
+        chrono: draw forget-gate biases for lifetimes of up to this many steps; not with
+            forget_bias.
         initialiser: initialiser of recurrent matrices: henaff, cayley, random, xavier, kaiming, identity.
         mix: γ in s_t = γ (h_t + c_t), or a function of h_t and c_t; no effect without a memory.
         truncate: cut the recurrent gradient every `truncate` steps; None for never.
@@ -258,7 +260,8 @@ class SAB(NamedModel):
         top_k: number of states read, those of highest energy.
         every: keep every n-th state.
         forget_bias: initial bias of the forget gate; 1 is common, None for torch's initialisation.
-        chrono: draw forget-gate biases for lifetimes of up to so many steps; not with forget_bias.
+        chrono: draw forget-gate biases for lifetimes of up to this many steps; not with
+            forget_bias.
         initialiser: initialiser of recurrent matrices: henaff, cayley, random, xavier, kaiming, identity.
         mix: γ in s_t = γ (h_t + c_t), or a function of h_t and c_t; no effect without a memory.
         truncate: cut the recurrent gradient every `truncate` steps; None for never.

@@ -107,8 +107,10 @@ class BoundedAttentionLayer(Layer):
         nudge: Tensor | None = None,
         need_trace: bool = False,
     ) -> LayerResult:
-        """Run through `x` (T, B, width); `reset` (T, B) empties a row's memory before a step, `nudge`
-        (T, B, width) is added to h_t."""
+        """Run through `x` (T, B, width).
+
+        `reset` (T, B) empties a row's memory before a step, `nudge` (T, B, width) is added to h_t.
+        """
         steps, rows = x.shape[:2]
         if self._earns and steps > 1:
             raise ConfigError(
@@ -160,8 +162,10 @@ class BoundedAttentionLayer(Layer):
         return isinstance(memory, RelevancyMemory) and memory.relevance == "earned" and memory.capacity > 0
 
     def _scored(self, normed: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the term (B, heads, T) of a state's energies, and the ranks of the states: the same numbers,
-        with noise while training. Both are 0 where nothing is learned."""
+        """Return the score of each state (B, heads, T) and its rank, the score with noise while training.
+
+        Both are 0 without a learned relevance.
+        """
         wide = accumulation_dtype(normed.dtype)
         if self.worth is None:
             zeros = normed.new_zeros(len(normed), self.heads, normed.shape[1], dtype=wide)

@@ -12,7 +12,7 @@ from plait.ops.walk import LayerResult, LayerState
 
 __all__ = ["LAYER", "Layer", "autocast_dtype", "cast_state", "gumbel_noise"]
 
-LAYER = 3_000  # memory of a layer's Python objects beside its weights, in float32 numbers
+LAYER = 3_000  # memory of a layer's Python objects in addition to its weights, in float32 numbers
 
 
 class Layer(nn.Module):

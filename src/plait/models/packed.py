@@ -23,8 +23,8 @@ class Packed(nn.Module):
     """A layer in place of an `nn.LSTM`, with a packed state.
 
     It takes and returns (h, c), two tensors (1, B, `hidden_size`), the two halves of its packed state. Zeros
-    are the empty state, and a row multiplied by 0 starts anew. `hidden_size` is the size a buffer needs for
-    one of the two; the output has `output_size` features.
+    are the empty state, and a row multiplied by 0 starts a new sequence. `hidden_size` is the size a buffer
+    needs for one of the two; the output has `output_size` features.
 
     Args:
         layer: unidirectional, with a memory of fixed size or none.
@@ -37,7 +37,7 @@ class Packed(nn.Module):
     (torch.Size([7, 5, 8]), torch.Size([1, 5, 31]))
     """
 
-    num_layers = 1  # of the packed state, whatever the layer has
+    num_layers = 1  # layers of the packed state, not of the layer
 
     def __init__(self, layer: Recurrent) -> None:
         super().__init__()

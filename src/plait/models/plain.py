@@ -83,7 +83,8 @@ class LSTM(NamedModel):
         device: device of the weights.
         dtype: dtype of the weights.
         forget_bias: initial bias of the forget gate; 1 is common, None for torch's initialisation.
-        chrono: draw forget-gate biases for lifetimes of up to so many steps; not with forget_bias.
+        chrono: draw forget-gate biases for lifetimes of up to this many steps; not with
+            forget_bias.
         initialiser: initialiser of recurrent matrices: henaff, cayley, random, xavier, kaiming, identity.
         mix: γ in s_t = γ (h_t + c_t), or a function of h_t and c_t; no effect without a memory.
         truncate: cut the recurrent gradient every `truncate` steps; None for never.
@@ -137,7 +138,8 @@ class GRU(NamedModel):
         device: device of the weights.
         dtype: dtype of the weights.
         forget_bias: initial bias of the forget gate; 1 is common, None for torch's initialisation.
-        chrono: draw forget-gate biases for lifetimes of up to so many steps; not with forget_bias.
+        chrono: draw forget-gate biases for lifetimes of up to this many steps; not with
+            forget_bias.
         initialiser: initialiser of recurrent matrices: henaff, cayley, random, xavier, kaiming, identity.
         mix: γ in s_t = γ (h_t + c_t), or a function of h_t and c_t; no effect without a memory.
         truncate: cut the recurrent gradient every `truncate` steps; None for never.
@@ -302,7 +304,8 @@ class GORU(NamedModel):
         device: device of the weights.
         dtype: dtype of the weights.
         forget_bias: initial bias of the forget gate; 1 is common, None for torch's initialisation.
-        chrono: draw forget-gate biases for lifetimes of up to so many steps; not with forget_bias.
+        chrono: draw forget-gate biases for lifetimes of up to this many steps; not with
+            forget_bias.
         initialiser: initialiser of recurrent matrices: henaff, cayley, random, xavier, kaiming, identity.
         mix: γ in s_t = γ (h_t + c_t), or a function of h_t and c_t; no effect without a memory.
         truncate: cut the recurrent gradient every `truncate` steps; None for never.

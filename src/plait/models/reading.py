@@ -139,7 +139,7 @@ def _from_afar(query: Tensor, reach: int) -> Tensor:
 
 
 def _read(query: Tensor, states: Readable, first: int, reach: int | None) -> Reading:
-    """Attend with the queries of steps `first`, `first` + 1, …"""
+    """Attend with the queries of the steps from `first` on."""
     wide = accumulation_dtype(query.dtype)
     with torch.autocast(query.device.type, enabled=False):
         key, value, score, broken = _parts(states, wide)

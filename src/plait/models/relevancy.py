@@ -37,7 +37,7 @@ class RelRNN(NamedModel):
             "learned", a score that reading trains.
         noise: scale of the Gumbel noise on a learned relevance while training; None for 0.3.
         usage: weight of training a learned relevance by how much reading matters to the loss; None for 1.
-        grad_limit: clip the elements of dL/ds_t to so many times the largest that arrives; None: no limit.
+        grad_limit: clip the elements of dL/ds_t to this multiple of the largest incoming one; None: no limit.
         nonlinearity: nonlinearity of the Elman cell: tanh, relu, modrelu, identity.
         initialiser: initialiser of recurrent matrices: henaff, cayley, random, xavier, kaiming, identity.
         mix: γ in s_t = γ (h_t + c_t), or a function of h_t and c_t; no effect without a memory.
@@ -88,7 +88,7 @@ class RelLSTM(NamedModel):
 
     Use it in place of `torch.nn.LSTM` where a few inputs matter many steps later; a step costs the same
     at any length of the sequence. Where what matters may come late, pass `relevance="learned"`,
-    `forget_bias=1.0` and `grad_limit=1.0`; where it comes first, `RelRNN` learns as soon. Where all
+    `forget_bias=1.0` and `grad_limit=1.0`; where it comes first, `RelRNN` learns as fast. Where all
     states fit, use `MemLSTM`.
 
     Args:
@@ -109,9 +109,10 @@ class RelLSTM(NamedModel):
             "learned", a score that reading trains.
         noise: scale of the Gumbel noise on a learned relevance while training; None for 0.3.
         usage: weight of training a learned relevance by how much reading matters to the loss; None for 1.
-        grad_limit: clip the elements of dL/ds_t to so many times the largest that arrives; None: no limit.
+        grad_limit: clip the elements of dL/ds_t to this multiple of the largest incoming one; None: no limit.
         forget_bias: initial bias of the forget gate; 1 is common, None for torch's initialisation.
-        chrono: draw forget-gate biases for lifetimes of up to so many steps; not with forget_bias.
+        chrono: draw forget-gate biases for lifetimes of up to this many steps; not with
+            forget_bias.
         initialiser: initialiser of recurrent matrices: henaff, cayley, random, xavier, kaiming, identity.
         mix: γ in s_t = γ (h_t + c_t), or a function of h_t and c_t; no effect without a memory.
         truncate: cut the recurrent gradient every `truncate` steps; None for never.
@@ -180,9 +181,10 @@ class RelGRU(NamedModel):
             "learned", a score that reading trains.
         noise: scale of the Gumbel noise on a learned relevance while training; None for 0.3.
         usage: weight of training a learned relevance by how much reading matters to the loss; None for 1.
-        grad_limit: clip the elements of dL/ds_t to so many times the largest that arrives; None: no limit.
+        grad_limit: clip the elements of dL/ds_t to this multiple of the largest incoming one; None: no limit.
         forget_bias: initial bias of the forget gate; 1 is common, None for torch's initialisation.
-        chrono: draw forget-gate biases for lifetimes of up to so many steps; not with forget_bias.
+        chrono: draw forget-gate biases for lifetimes of up to this many steps; not with
+            forget_bias.
         initialiser: initialiser of recurrent matrices: henaff, cayley, random, xavier, kaiming, identity.
         mix: γ in s_t = γ (h_t + c_t), or a function of h_t and c_t; no effect without a memory.
         truncate: cut the recurrent gradient every `truncate` steps; None for never.

@@ -43,7 +43,7 @@ class SelfAttentive(Layer):
 
     The cell computes h_t, the memory is read for a context c_t, and s_t = mix · (h_t + c_t) takes the place
     of h_t as the cell's recurrent input. The attention's query at step t is s_{t−1}; h_t itself can be read
-    at once. Without a memory s_t = h_t, whatever `mix` is. Input and output are (T, B, feature); use
+    at once. Without a memory s_t = h_t for any `mix`. Input and output are (T, B, feature); use
     `plait.Recurrent` to stack layers behind the interface of `torch.nn.LSTM`.
 
     Args:

@@ -151,7 +151,8 @@ class State:
         """Return everything as one tensor (1, B, F) of float32, or float64 where the state is.
 
         For buffers that hold one tensor per step. Zeros are the empty state, so that a row multiplied by 0
-        starts anew; steps are kept in two digits, and are exact. `plait.models.packed.unpack` is the inverse.
+        starts a new sequence; steps are stored exactly, in two digits. `plait.models.packed.unpack` is the
+        inverse.
         """
         batched = self if self.hidden.dim() == 3 else self.batched()
         kind = torch.promote_types(self.hidden.dtype, torch.float32)

@@ -67,7 +67,7 @@ class TorchTools(nn.Module):
         """Do nothing; code written for `torch.nn.LSTM` calls it."""
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew, as when the model was created."""
+        """Redraw all weights, as when the model was created."""
         for module in self.modules():
             if module is not self and callable(draw := getattr(module, "reset_parameters", None)):
                 draw()

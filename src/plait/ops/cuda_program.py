@@ -75,11 +75,11 @@ def architecture(device: int | None = None) -> str:
 
 
 def parameter_struct(name: str, fields: Mapping[str, str]) -> tuple[type[ctypes.Structure], str]:
-    """Return a kernel's argument struct and its CUDA C++ source, from one list of names and C types.
+    r"""Return a kernel's argument struct and its CUDA C++ source, from one list of names and C types.
 
     >>> Arguments, text = parameter_struct("Arguments", {"output": "float*", "steps": "int"})
     >>> text
-    'struct Arguments {\\n  float* output;\\n  int steps;\\n};\\n'
+    'struct Arguments {\n  float* output;\n  int steps;\n};\n'
     >>> Arguments(None, 7).steps
     7
     """
@@ -94,9 +94,9 @@ class Context:
     """A device's primary context, which is torch's; all calls of the driver go through it.
 
     The driver works on the calling thread's current context, and a thread need not have one: torch makes it
-    current with the first operation that needs it, on each thread anew (autograd has threads of its own).
-    Setting torch's device does not do so if the device stays the same. So every call here makes the context
-    current itself.
+    current with the first operation that needs it, separately on each thread (autograd has its own). Setting
+    torch's device does not do so if the device stays the same. So every call here makes the context current
+    itself.
     """
 
     def __init__(self, device: int) -> None:
@@ -177,8 +177,8 @@ class Kernel:
         configuration = self._configurations.get(at) or self._configured(at)
         pointer = _Pointer(ctypes.addressof(arguments))
         result = self._no_context
-        # Making the context current costs as much as the launch: where torch's device is this one, only a
-        # thread that has not used it yet needs it.
+        # Making the context current costs as much as a launch, so it is skipped where torch has already done
+        # it: in a thread that has used this device, while it is torch's current device.
         if torch._C._cuda_getDevice() == self.device:
             (result,) = self._launch(configuration, self._function, ctypes.addressof(pointer), 0)
         if result == self._no_context:

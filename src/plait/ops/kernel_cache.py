@@ -32,7 +32,7 @@ _LOCK = "lock"
 def kept(name: str, suffix: str, build: Callable[[Path], None]) -> Path:
     """Return the complete file of this name, built by `build` if it is not in the cache.
 
-    `build` writes to the path it gets, in a temporary folder of its own that may hold whatever else it needs.
+    `build` writes to the path it gets, in a temporary folder of its own, which may hold intermediate files.
     """
     folder = _folder()
     _remove_leftovers(folder)
@@ -88,6 +88,7 @@ def is_whole(path: Path) -> bool:
 
 
 def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

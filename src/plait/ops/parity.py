@@ -20,7 +20,7 @@ from plait.ops.walk import LayerResult
 __all__ = [
     "TOLERANCE",
     "Case",
-    "Outcome",
+    "ParityResult",
     "Problem",
     "differences",
     "make_problem",
@@ -37,7 +37,7 @@ MARGIN = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.
 KINK_MARGIN = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
 
-class Outcome(NamedTuple):
+class ParityResult(NamedTuple):
     """A backend's results on a problem: the walk, and every gradient of one scalar of all outputs."""
 
     walked: LayerResult
@@ -57,7 +57,7 @@ def make_problem(case: Case, device: torch.device | str = "cpu", attempts: int =
     raise AssertionError(f"{case}: no draw of {attempts} keeps its choices apart")
 
 
-def run(problem: Problem, scan: AnyScan, backend: str, new: bool = False) -> Outcome:
+def run(problem: Problem, scan: AnyScan, backend: str, new: bool = False) -> ParityResult:
     """Run forward with a trace, and backward from output, final hidden, cell state and slots together.
 
     With `new` no state is passed, as by a caller that starts a sequence.
@@ -75,11 +75,11 @@ def run(problem: Problem, scan: AnyScan, backend: str, new: bool = False) -> Out
     if new:
         leaves = {name: x for name, x in leaves.items() if name not in ("hidden", "cell_state", "slots")}
     gradients = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
-    return Outcome(walked, dict(zip(leaves, gradients, strict=True)))
+    return ParityResult(walked, dict(zip(leaves, gradients, strict=True)))
 
 
 def differences(
-    expected: Outcome, got: Outcome, dtype: torch.dtype, exact: Outcome | None = None
+    expected: ParityResult, got: ParityResult, dtype: torch.dtype, exact: ParityResult | None = None
 ) -> list[str]:
     """Return a line for each difference, none if all agrees; discrete choices alone if these differ.
 
@@ -109,7 +109,7 @@ def differences(
     ]
 
 
-def not_finite(expected: Outcome, got: Outcome) -> list[str]:
+def not_finite(expected: ParityResult, got: ParityResult) -> list[str]:
     """Return the names of tensors that are finite in `expected` but not in `got`.
 
     Outputs are compared up to the first step at which the reference comes close to overflow, everything else
@@ -125,9 +125,9 @@ def not_finite(expected: Outcome, got: Outcome) -> list[str]:
     return [name for name, x in _floats(got).items() if x is not None and not x.isfinite().all()]
 
 
-def _floats(outcome: Outcome) -> dict[str, Tensor | None]:
-    """Return every floating tensor of an outcome by name."""
-    walked = outcome.walked
+def _floats(result: ParityResult) -> dict[str, Tensor | None]:
+    """Return every floating tensor of an result by name."""
+    walked = result.walked
     assert walked.trace is not None
     return {
         "output": walked.output,
@@ -137,7 +137,7 @@ def _floats(outcome: Outcome) -> dict[str, Tensor | None]:
         "relevance": walked.state.memory.relevance,
         "trace.weights": walked.trace.weights,
         "trace.relevance": walked.trace.relevance,
-        **{f"d {name}": gradient for name, gradient in outcome.gradients.items()},
+        **{f"d {name}": gradient for name, gradient in result.gradients.items()},
     }
 
 

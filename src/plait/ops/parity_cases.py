@@ -34,7 +34,7 @@ __all__ = ["CELLS", "MEMORIES", "REACHES", "random_case", "reaching_cases", "sam
 
 CELLS = ("tanh", "relu", "modrelu", "identity", "lstm", "gru")
 MEMORIES = ("window", "relevancy", "uniform", "full")
-# in float32 e^{2k} overflows from |k| = 44.4 on, and a product of two where |q + k| is as large
+# in float32 e^{2k} overflows from |k| = 44.4 on, and e^{2q} e^{2k} from |q + k| = 44.4 on
 REACHES = (1, 8, 21, 24, 32, 43, 64, 128, 200)
 # for 16 bits: powers of two, so that products are exact
 _EXACT_REACHES = (1, 8, 16, 32, 64, 128, 256)

@@ -109,6 +109,7 @@ class Problem(NamedTuple):
 
 
 def draw(case: Case, generator: torch.Generator) -> Problem:
+    """Draw the inputs of a case."""
     scan, rows, size = case.scan, case.rows, case.size
 
     def leaf(*shape: int, scale: float | Tensor = 1.0) -> Tensor:
@@ -154,6 +155,7 @@ def run_scan(
     need_trace: bool,
     backend: str,
 ) -> LayerResult:
+    """Run a scan on grouped arguments, by the backend of this name."""
     if isinstance(scan, PlainScan):
         assert isinstance(weights, PlainWeights)
         return plain_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)

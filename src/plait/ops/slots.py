@@ -59,7 +59,7 @@ class MemoryState(_Fields):
     number of steps since that reset, which is `born` of the next state. A walk constructs its result from all
     four fields: the compiler of torch 2.11 cannot return the result of `_replace`.
 
-    `validation` is no part of the value: it records that this very tuple was checked. Copies, pickles and
+    `validation` is not part of the value: it records that this very tuple was checked. Copies, pickles and
     results of `_replace` begin without it.
     """
 
@@ -151,7 +151,7 @@ def uniform_write(h: Tensor, memory: MemoryState, window: int, every: int) -> Me
 
 
 def append(h: Tensor, memory: MemoryState, wanted: Tensor) -> MemoryState:
-    """Grow by one slot that holds h_t in the rows selected by `wanted` (B,) and is empty in the others."""
+    """Append a slot that holds h_t in the rows selected by `wanted` (B,) and is empty in the others."""
     slots, relevance, born, age = memory
     column = wanted.unsqueeze(1)
     return MemoryState(

@@ -141,7 +141,7 @@ def test_hostile_files_are_one_line(name, tmp_path, capsys):
     path.write_text(values if isinstance(values, str) else json.dumps(values))
     assert main(["plan", "judge", "--config", str(path)]) == 2
     said = capsys.readouterr().err
-    assert "fault of plait" not in said
+    assert "bug in plait" not in said
     assert said.count("\n") == 1
     assert len(said) < 500
     browser = TestClient(application(tmp_path), base_url="http://localhost", raise_server_exceptions=False)

@@ -355,7 +355,7 @@ def test_experts_are_counted_whole_and_by_what_a_token_uses(read):
     assert dense.active == dense.layers
 
 
-def test_what_the_file_leaves_open_is_said(read):
+def test_assumptions_about_the_file_are_reported(read):
     gemma = read({"model_type": "gemma3", "text_config": {**MODERN, "num_attention_heads": None}})
     assert gemma.family == "gemma3_text"
     assert "the language part of gemma3" in gemma.assumed[0]

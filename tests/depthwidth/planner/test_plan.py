@@ -61,7 +61,7 @@ def test_suggested_shapes_are_balanced():
                 assert shape.params == pytest.approx(wrong.params, rel=0.11 if budget > 3e6 else 0.25)
 
 
-def test_a_coarse_grid_that_was_asked_for_is_called_unbalanced():
+def test_a_requested_coarse_grid_is_called_unbalanced():
     coarse = plan(1e7, multiple_of=512)
     assert coarse.width == 512
     assert not coarse.shape.balanced

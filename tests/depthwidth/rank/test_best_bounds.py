@@ -69,7 +69,7 @@ def test_the_published_deep_bound_is_certified_for_two_tokens_alone(depth, width
         assert two <= best_bounds(depth, width, heads, tokens=2, certified=False).upper + 1e-9
 
 
-def test_published_bound_where_it_is_asked_for():
+def test_published_bound_on_request():
     assert best_bounds(12, 768, 12).source.endswith("Gram")
     published = best_bounds(12, 768, 12, certified=False)
     assert published.upper == pytest.approx(11313.9085044)

@@ -41,7 +41,7 @@ def test_round_trip(tmp_path):
     assert held["log3_lower"] <= 4.253 <= held["log3_upper"]
 
 
-def test_an_interrupted_job_goes_on(tmp_path, monkeypatch):
+def test_an_interrupted_job_is_continued(tmp_path, monkeypatch):
     path = tmp_path / "certificate.json"
     real, calls = certificate.measure_rank.__globals__["_measure"], []
 

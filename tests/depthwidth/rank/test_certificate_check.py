@@ -191,7 +191,7 @@ def test_edited_certificates_are_refused_in_one_line(name, honest, tmp_path):
         "\x00",
     ],
 )
-def test_what_is_no_certificate(text, tmp_path):
+def test_files_that_are_not_certificates_are_refused(text, tmp_path):
     path = tmp_path / "certificate.json"
     path.write_text(text)
     with pytest.raises(DataError) as refused:

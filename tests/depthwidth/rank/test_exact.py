@@ -304,7 +304,7 @@ def test_gpu_equals_numpy():
     assert rank_mod_p(matrix, P, device="cuda") == 2000
 
 
-def test_streaming_goes_on_until_enough_templates_add_nothing(monkeypatch):
+def test_streaming_ends_after_enough_dependent_templates(monkeypatch):
     """Blocks of 54: after two of them one row was dependent, which is not yet a proof of saturation."""
     monkeypatch.setattr(rank_module, "block_rows", lambda prime: 54)
     seen = []

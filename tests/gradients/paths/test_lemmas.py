@@ -156,7 +156,7 @@ def test_remark_6_gradient_formula(additive_system: Any) -> None:
     close(one_term, total_gradients(system, only_last, torch.zeros_like(by_state))[1][t - 1])
 
 
-def test_state_that_nobody_attends_to_still_contributes(additive_system: Any) -> None:
+def test_an_unattended_state_still_contributes(additive_system: Any) -> None:
     """Remark 6 says such a state contributes nothing; the recurrent edge says otherwise."""
     made = additive_system(0)
     made.supports = [[i for i in range(1, m + 1) if i != 3] or [m] for m in range(1, 11)]

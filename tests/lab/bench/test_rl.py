@@ -94,7 +94,7 @@ def test_ours_alone(tmp_path, capsys):
     assert found["versions"]["minigrid"]
 
 
-def test_what_is_not_installed_is_left_out_and_said(monkeypatch):
+def test_missing_packages_are_left_out_and_reported(monkeypatch):
     monkeypatch.setattr(rl, "version_of", lambda name: None)
     monkeypatch.setattr(recurrent_ppo, "version_of", lambda name: None)
     found = bench_rl(policies="lstm", **TINY).data
@@ -125,13 +125,13 @@ def test_bad_input_is_one_line(flags, message, capsys):
     assert error.count("\n") == 1
 
 
-def test_the_peer_that_is_asked_for_must_be_there(monkeypatch):
+def test_a_requested_peer_must_be_installed(monkeypatch):
     monkeypatch.setattr(recurrent_ppo, "version_of", lambda name: None)
     with pytest.raises(BackendError, match="pip install stable-baselines3 sb3-contrib"):
         recurrent_ppo.matched("Empty-5x5", SETTINGS, 8)
 
 
-def test_envpool_that_is_asked_for_must_be_there(monkeypatch, capsys):
+def test_requested_envpool_must_be_installed(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "envpool", None)
     assert main(["bench", "rl", "--backends", "envpool"]) == 2
     assert "pip install 'plait[envpool]'" in capsys.readouterr().err

@@ -15,7 +15,7 @@ import torch
 
 from plait.errors import DataError
 from plait.lab.bench import sweep
-from plait.lab.bench.cell import Cell, run_cell
+from plait.lab.bench.cell import SweepCell, run_cell
 from plait.lab.bench.sweep import bench_sizes, cells_of, chosen_cells
 from plait.models.options import check_model
 from plait.ops.attentive_scan import torch_scan
@@ -54,9 +54,9 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-def small(**given: Any) -> Cell:
+def small(**given: Any) -> SweepCell:
     sizes = {"hidden": 7, "steps": 30, "rows": 6, "window": 2, "capacity": 2, "device": "cpu"}
-    return Cell(**{**sizes, **given})
+    return SweepCell(**{**sizes, **given})
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -101,16 +101,16 @@ FINE = "'failures': [], 'backends': ['cpu'], 'warnings': [], 'first_seconds': 1.
 
 
 @pytest.fixture
-def scripts(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Cell], str]], None]:
+def scripts(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[SweepCell], str]], None]:
     """What a process does in place of a cell."""
 
-    def of(script: Callable[[Cell], str]) -> None:
+    def of(script: Callable[[SweepCell], str]) -> None:
         monkeypatch.setattr(sweep, "command", lambda cell: [sys.executable, "-c", script(cell)])
 
     return of
 
 
-def fine(cell: Cell) -> str:
+def fine(cell: SweepCell) -> str:
     return RECORD.format(cell=asdict(cell), title=cell.title, rest=FINE)
 
 
@@ -140,10 +140,10 @@ def test_a_replaced_backend_is_shown(scripts: Callable[..., None]) -> None:
     assert "cluster cannot run here" in result.parts[0].text()  # type: ignore[union-attr]
 
 
-def test_it_goes_on_where_it_was_stopped(scripts: Callable[..., None], tmp_path: Path) -> None:
+def test_a_stopped_sweep_continues(scripts: Callable[..., None], tmp_path: Path) -> None:
     out, ran = tmp_path / "cells.jsonl", []
 
-    def script(cell: Cell) -> str:
+    def script(cell: SweepCell) -> str:
         ran.append(cell.title)
         return fine(cell)
 

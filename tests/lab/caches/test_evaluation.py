@@ -160,7 +160,7 @@ class Stopped(Exception):
 
 
 @pytest.mark.parametrize("after", [0, 5])
-def test_a_stopped_evaluation_goes_on_to_the_same_archive(lm, texts, tmp_path, finished, after):
+def test_a_stopped_evaluation_continues_to_the_same_archive(lm, texts, tmp_path, finished, after):
     some = [CACHES[0], CACHES[-1]]
 
     def stop(done, total, label):
@@ -217,6 +217,10 @@ def test_trained_scores_are_cells_of_their_own(lm, texts, tmp_path):
         losses.append(read_results(tmp_path)[2][-1].losses)
     assert len(cells(tmp_path)) == 2
     assert losses[0] != losses[1]
+    evaluate(lm, texts, [Variant.of("sinks", 12, window, 2) for window in (4, 5)], settings, tmp_path)
+    rows = write_cache_page(tmp_path).tables[0].rows
+    names = ["learned (scores 1)", "learned (scores 2)", "sinks (window 4)", "sinks (window 5)"]
+    assert [row[0] for row in rows] == names
 
 
 @pytest.mark.parametrize(

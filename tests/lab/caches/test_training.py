@@ -237,7 +237,7 @@ def outcome(folder):
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("recipe", ["usage", "choice", "eviction"])
-def test_a_killed_run_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch):
+def test_a_killed_run_resumes_to_the_same_bits(recipe, tmp_path, monkeypatch):
     language, pieces = reader(), texts()
     options = replace(OPTIONS, recipe=recipe)
     train_scores(language, pieces, options, tmp_path / "whole", checkpoint_every=2)

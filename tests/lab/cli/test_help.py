@@ -76,7 +76,7 @@ def test_the_help_of_a_task_and_a_model_has_their_options_and_their_defaults(cap
     assert "  --delay" not in said
 
 
-def test_what_every_training_takes_is_said_in_the_same_words_whatever_is_trained(capsys):
+def test_all_train_commands_describe_common_options_alike(capsys):
     lines = [
         [*name.split(), *rest] for name in COMMANDS if name.split()[0] == "train" for rest in ([], ["copy"])
     ]

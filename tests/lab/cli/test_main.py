@@ -25,7 +25,7 @@ def test_a_fault_of_ours_is_one_line_and_says_how_to_report_it(broken, capsys):
     out, error = capsys.readouterr()
     assert out == ""
     assert error.startswith("plait: error: KeyError: ")
-    assert "a fault of plait's, not yours: please report it" in error
+    assert "a bug in plait, please report it" in error
     assert error.count("\n") == 1
 
 
@@ -35,7 +35,7 @@ def test_debug_shows_where(broken):
 
 
 @pytest.mark.parametrize("words", [["--help"], ["tasks"], ["bench", "--help"]])
-def test_a_reader_that_goes_away_is_no_error(words):
+def test_a_closed_pipe_is_not_an_error(words):
     """As under `| head -2`: the pipe is closed before anything is written to it."""
     script = (
         "import os, sys; from plait.lab.cli import entry\n"
@@ -91,7 +91,7 @@ def test_closed_and_full_streams(tmp_path, redirection, words, code, error):
 
 
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2>&1 >lines | head -1"])
-def test_work_goes_on_where_its_progress_cannot_be_written(tmp_path, redirection):
+def test_work_continues_if_progress_cannot_be_written(tmp_path, redirection):
     script = (
         "import sys; from plait.lab.cli.streams import prepare_streams; prepare_streams()\n"
         "for step in range(20000): print(f'step {step}', file=sys.stderr)\n"

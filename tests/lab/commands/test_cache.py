@@ -80,7 +80,7 @@ def test_bad_options_of_an_evaluation(model_folder, texts, tmp_path, capsys, opt
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_no_model_is_refused(texts, tmp_path, capsys):
+def test_files_that_are_not_models_are_refused(texts, tmp_path, capsys):
     for path, message in ((tmp_path / "nowhere", "got nothing there"), (texts[0], "got another file")):
         assert evaluate(path, texts, tmp_path / "out") == 2
         assert message in one_line(capsys)
@@ -141,6 +141,7 @@ def test_sampling_is_repeated_by_its_seed(model_folder, capsys):
     [
         (["--slots", "4"], "slots: expected at least sinks + 1"),
         (["--policy", "learned"], "learned needs --scores"),
+        (["--policy", "h2o", "--scores", "folder"], "the policy h2o takes none"),
         (["--policy", "snapkv"], "unknown policy"),
         (["--max-new-tokens", "500"], "the positions of this model, got"),
         (["--max-new-tokens", "0"], "max_new_tokens: expected at least 1"),

@@ -206,7 +206,7 @@ def test_probe_of_a_hugging_face_folder(capsys: Any, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "gpt2")
     code, out, _ = run(capsys, "probe", str(tmp_path / "gpt2"), "--length", "20")
     assert code == 0
-    assert "its surprise at the last token of 8 sequences of 20 random tokens" in out
+    assert "its loss at the last token of 8 sequences of 20 random tokens" in out
     assert "felt at 19 of 20 positions (1 comes after what the loss reads)" in out
     config = {
         "vocab_size": 30,

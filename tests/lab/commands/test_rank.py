@@ -86,7 +86,7 @@ def test_check(capsys, tmp_path):
     code, out, err = run(capsys, "rank", "--check", str(path))
     assert (code, err) == (0, "")
     assert "at least 107" in out
-    assert "2^-69 a try" in out
+    assert "2^-69 per attempt" in out
     assert "missed it with probability at most 1.0e-07" in out
     data = json.loads(run(capsys, "rank", "--check", str(path), "--json")[1])
     assert (data["rank"], data["gram_bound"], data["certain"]) == (107, 110, False)

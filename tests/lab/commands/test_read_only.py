@@ -102,7 +102,7 @@ def test_what_cannot_be_written_is_one_line(read_only, name):
     said = [line for line in error.splitlines() if line.startswith("plait: error: ")]
     assert len(said) == 1, error
     assert "Read-only file system" in said[0]
-    assert "a fault of plait's" not in error
+    assert "a bug in plait" not in error
     assert "Traceback" not in error
 
 

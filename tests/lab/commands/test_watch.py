@@ -71,7 +71,7 @@ def test_as_a_film_for_every_player(trained, tmp_path, capsys):
     assert np.abs(like[:height, :width] - frames[0]).mean() < 4
 
 
-def test_what_an_mp4_needs_is_said_before_the_episode(trained, monkeypatch, capsys):
+def test_a_missing_mp4_encoder_is_reported_before_the_episode(trained, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     assert main(["watch", trained, "-o", "episode.mp4"]) == 2
     assert "pip install 'plait[film]'" in capsys.readouterr().err
@@ -92,7 +92,7 @@ def test_bad_input_is_one_line(trained, arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_a_run_that_is_no_policy(tmp_path, capsys):
+def test_a_run_without_a_policy_is_refused(tmp_path, capsys):
     small = ["--updates", "1", "--hidden", "4", "--delay", "1", "--evaluate-on", "2", "--quiet"]
     assert main(["train", "copy", *small, "--device", "cpu", "--out", str(tmp_path)]) == 0
     assert main(["watch", "copy", "--out", str(tmp_path)]) == 2
@@ -180,7 +180,7 @@ def test_an_environment_without_pictures_is_refused_for_a_film(tmp_path, capsys)
     )
 
 
-def test_of_a_policy_without_a_memory_any_layer_may_be_asked_for():
+def test_a_policy_without_memory_accepts_any_layer():
     plain = build_policy(describe_policy("Empty-5x5", "none", hidden_size=8))
     assert not any(step.slots for step in play_episode(plain, "Empty-5x5", layer=7))
     layered = build_policy(describe_policy("Empty-5x5", "rellstm", hidden_size=8))

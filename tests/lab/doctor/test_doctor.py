@@ -74,7 +74,7 @@ def test_the_compiled_scan_is_compared_not_only_found(room, memory, monkeypatch)
     assert "from the reference" in check.detail
 
 
-def test_data_are_found_or_said_to_be_missing_without_a_download(nowhere, monkeypatch):
+def test_data_are_located_without_a_download(nowhere, monkeypatch):
     monkeypatch.setattr(sources, "_download", None)  # calling it would be an error
     (check,) = examine(["MNIST"])
     assert (check.status, "PLAIT_DATA" in check.remedy) == ("absent", True)
@@ -114,7 +114,7 @@ def test_a_core_package_that_is_too_old_is_an_error(monkeypatch, capsys):
     assert "pip install 'numpy>=2.0'" in capsys.readouterr().err
 
 
-def test_metadata_are_read_where_there_is_no_checkout(monkeypatch, tmp_path):
+def test_metadata_are_read_without_a_checkout(monkeypatch, tmp_path):
     monkeypatch.setattr(installed, "__file__", str(tmp_path / "a" / "b" / "c" / "installed.py"))
     lines = [
         "torch>=2.11",

@@ -14,7 +14,7 @@ from plait.lab.experiments.catalogue import by_name, experiment_named, experimen
 from plait.lab.experiments.plan import jobs_of
 from plait.lab.experiments.untangling.contestants import RECIPES
 from plait.lab.experiments.worker import execute
-from plait.lab.strict import checked
+from plait.lab.strict import parse
 from plait.lab.training.description import build
 from plait.lab.training.options import published_for
 from plait.lab.training.recipe import PPOConfig, Recipe
@@ -32,14 +32,14 @@ EVERY = [
 
 @pytest.mark.parametrize("one", EVERY, ids=lambda e: f"{e.name}-{e.runs[0].column}-{e.smoke}")
 def test_json_and_back(one):
-    assert checked(Experiment, json.loads(json.dumps(dataclasses.asdict(one)))) == one
+    assert parse(Experiment, json.loads(json.dumps(dataclasses.asdict(one)))) == one
 
 
 def test_an_unknown_key_and_a_missing_one_are_named():
     values = dataclasses.asdict(experiment(planned()))
     values["runs"][0]["colour"] = values.pop("claim")
     with pytest.raises(ConfigError, match=r"claim: is missing.*|runs.0.colour: is not known here"):
-        checked(Experiment, json.loads(json.dumps(values)))
+        parse(Experiment, json.loads(json.dumps(values)))
 
 
 def test_published_values_of_table_5():
@@ -104,14 +104,14 @@ def test_figure_3_needs_a_memory_with_window_and_capacity():
             plait.MemLSTM(3, 4, **{option: 5})
 
 
-def test_a_library_that_is_not_there_is_said_before_anything_is_begun(monkeypatch):
+def test_a_missing_library_is_reported_before_any_run(monkeypatch):
     monkeypatch.setitem(sys.modules, "minigrid", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'plait\[rl\]'"):
         experiment_named("table4")
 
 
 @pytest.mark.parametrize("name", ["table8", "table9", "figure7", "figure8", "figure9"])
-def test_missing_data_are_said_before_anything_is_begun(name, nowhere):
+def test_missing_data_are_reported_before_any_run(name, nowhere):
     with pytest.raises(DataError, match=r"looked in .* --data DIR"):
         experiment_named(name)
 
@@ -277,5 +277,5 @@ def test_an_experiment_with_one_recipe_says_so():
     ],
     ids=["one", "by column", "by row", "by cell", "unsaid"],
 )
-def test_how_long_runs_are_is_said_of_the_cells_that_are(runs, said):
+def test_run_lengths_are_listed_by_cells(runs, said):
     assert experiment(*runs).lengths == said

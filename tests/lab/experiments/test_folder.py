@@ -10,13 +10,13 @@ from plait.lab.experiments import Experiment
 from plait.lab.experiments.folder import DESCRIPTION, import_runs, lock_folder
 from plait.lab.experiments.plan import jobs_of, status_of
 from plait.lab.experiments.worker import execute, stop_file
-from plait.lab.strict import checked
+from plait.lab.strict import parse
 
 from .conftest import experiment, planned
 
 
 def described(folder):
-    return checked(Experiment, json.loads((folder / DESCRIPTION).read_text()))
+    return parse(Experiment, json.loads((folder / DESCRIPTION).read_text()))
 
 
 def test_a_second_part_joins_the_first(tmp_path):
@@ -68,10 +68,13 @@ def test_smoke_runs_and_full_ones_do_not_share_a_folder(tmp_path):
         lock_folder(tmp_path, experiment(planned())),
     ):
         pass
-    older = json.loads((tmp_path / DESCRIPTION).read_text())
-    del older["smoke"]  # before it was written down
-    (tmp_path / DESCRIPTION).write_text(json.dumps(older))
-    with lock_folder(tmp_path, experiment(planned())):
+    plan = json.loads((tmp_path / DESCRIPTION).read_text())
+    del plan["smoke"]
+    (tmp_path / DESCRIPTION).write_text(json.dumps(plan))
+    with (
+        pytest.raises(OutputError, match="was not written by this version; choose another --out"),
+        lock_folder(tmp_path, experiment(planned())),
+    ):
         pass
 
 

@@ -184,7 +184,7 @@ def test_a_folder_in_use_is_waited_for(tmp_path):
     assert [summary["status"] for summary in summaries(tmp_path / "out")] == ["complete"]
 
 
-def test_a_folder_that_stays_in_use_is_said_by_the_exit_code(tmp_path, monkeypatch, capsys):
+def test_a_folder_in_use_gives_exit_code_2(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(runner, "PATIENCE", 0.0)
     options, folder = one_run(tmp_path / "out")
     with locked(folder):

@@ -74,7 +74,7 @@ def test_long_runs_start_first(tmp_path):
     assert pool.closed
 
 
-def test_a_worker_that_dies_is_replaced_and_the_run_goes_on(tmp_path):
+def test_a_dead_worker_is_replaced_and_its_run_resumed(tmp_path):
     def script(job, attempt):
         return Event(job.id, "died", {"reason": "signal 9"}) if attempt < 3 else ended()(job, attempt)
 
@@ -105,8 +105,8 @@ def test_a_run_whose_workers_are_killed_is_left_for_the_next_call_and_the_others
     assert (outcome.complete, outcome.failed, outcome.interrupted, outcome.left) == (1, 0, 1, 1)
     (trouble,) = outcome.troubles
     assert f"T = 99, RNN, seed 0): the worker was ended by signal 9, {ATTEMPTS} times" in trouble
-    assert outcome.problem.startswith("1 run interrupted again and again; "), "so the exit code is 2"
-    assert "1 interrupted again and again: the same command resumes them" in summarise(outcome)
+    assert outcome.problem.startswith("1 run interrupted repeatedly; "), "so the exit code is 2"
+    assert "1 interrupted repeatedly: the same command resumes them" in summarise(outcome)
     assert not Path(jobs[0].folder, "summary.json").exists(), "nothing was recorded against it"
     outcome, pool, _, _ = go(tmp_path, ended(), planned("RNN", delay=99))
     assert (pool.started, outcome.complete, outcome.problem) == ([jobs[0].id], 1, ""), "without --retry"
@@ -122,7 +122,7 @@ def test_a_word_that_comes_late_does_not_wake_a_job_that_ended(tmp_path):
     assert (outcome.complete, outcome.left) == (1, 0)
 
 
-def test_a_run_stopped_by_someone_else_goes_on(tmp_path):
+def test_a_run_stopped_by_another_process_is_resumed(tmp_path):
     def script(job, attempt):
         return ended("stopped" if attempt == 1 else "complete")(job, attempt)
 
@@ -130,7 +130,7 @@ def test_a_run_stopped_by_someone_else_goes_on(tmp_path):
     assert (len(pool.started), outcome.complete) == (2, 1)
 
 
-def test_a_busy_folder_is_waited_for_and_is_no_failure(tmp_path, monkeypatch):
+def test_a_busy_folder_is_waited_for_and_not_a_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "RETRY", 0.0)
 
     def script(job, attempt):
@@ -142,7 +142,7 @@ def test_a_busy_folder_is_waited_for_and_is_no_failure(tmp_path, monkeypatch):
     assert not Path(job.folder, "summary.json").exists(), "nothing was recorded in its folder"
 
 
-def test_a_folder_that_stays_busy_is_said_and_left_as_it_is(tmp_path, monkeypatch):
+def test_a_folder_that_stays_busy_is_reported_and_unchanged(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "PATIENCE", 0.0)
     outcome, _, (job,), _ = go(tmp_path, ended("busy", reason="it is in use"))
     assert (outcome.busy, outcome.failed, outcome.left) == (1, 0, 1)
@@ -164,7 +164,7 @@ def test_what_is_settled_is_not_run_again(tmp_path, status):
     assert len(pool.started) == (status == "failed")
 
 
-def test_diverged_and_failed_are_counted_and_told(tmp_path):
+def test_diverged_and_failed_runs_are_counted_and_reported(tmp_path):
     outcome, pool, _, _ = go(tmp_path, ended("diverged", reason="update 3: loss is nan"))
     assert (outcome.diverged, len(pool.started)) == (1, 1)
     assert "update 3: loss is nan" in outcome.troubles[0]

@@ -36,7 +36,7 @@ def test_a_run_to_its_end(tmp_path):
     assert told[0]["pid"] > 0
 
 
-def test_kernels_are_told_how_many_share_the_gpu(tmp_path, monkeypatch):
+def test_workers_pass_the_gpu_share_to_kernels(tmp_path, monkeypatch):
     monkeypatch.setenv(SHARED_BY, "1")  # so that it is put back
     monkeypatch.delenv(SHARED_BY)
     execute(job_of(tmp_path), lambda message: None)
@@ -45,7 +45,7 @@ def test_kernels_are_told_how_many_share_the_gpu(tmp_path, monkeypatch):
     assert programs() == 3
 
 
-def test_it_stops_when_asked_and_goes_on(tmp_path):
+def test_it_stops_on_request_and_resumes(tmp_path):
     job = job_of(tmp_path, updates=300)
     outcome = execute(job, lambda message: stop_file(tmp_path).touch())
     assert (outcome["status"], outcome["reason"]) == ("stopped", "asked to")
@@ -57,12 +57,12 @@ def test_it_stops_when_asked_and_goes_on(tmp_path):
     assert len(read(job, "environment.json")["sessions"]) == 2
 
 
-def test_it_stops_when_nobody_waits_for_it(tmp_path):
+def test_an_orphaned_worker_stops(tmp_path):
     outcome = execute(job_of(tmp_path, updates=300), lambda message: None, orphaned=lambda: True)
     assert outcome["status"] == "stopped"
 
 
-def test_a_run_that_another_worker_began_meanwhile_goes_on(tmp_path, monkeypatch):
+def test_a_run_begun_by_another_worker_is_resumed(tmp_path, monkeypatch):
     """A runner is killed; its worker begins the run and lets go of it, as an orphan, just before the worker
     of the next runner takes the folder: that one had seen nothing there yet."""
     from plait.lab.runs.folder import Run
@@ -132,7 +132,7 @@ def test_trace(tmp_path):
         assert all(weight == 0 for at, weight in zip(born, weights, strict=True) if at < 0)
 
 
-def test_a_model_without_memory_is_complete_and_says_why_there_is_no_trace(tmp_path):
+def test_a_model_without_memory_completes_with_a_reason_for_no_trace(tmp_path):
     outcome = execute(job_of(tmp_path, trace=True), lambda message: None)
     assert outcome["status"] == "complete"
     assert "no trace: " in outcome["reason"]

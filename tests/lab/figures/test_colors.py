@@ -33,7 +33,7 @@ def test_pages_and_figures_share_the_palette():
     assert tones(dark) == DARK
 
 
-def test_every_colour_stands_out_from_its_paper():
+def test_every_colour_contrasts_with_its_background():
     """3 to 1 is what lines in a graphic need (WCAG 2.2, 1.4.11)."""
     papers = re.findall(r"--paper: (#[0-9a-f]{6})", LOOK)
     assert len(papers) == 2
@@ -71,5 +71,5 @@ def test_a_variant_has_the_hue_of_its_model_and_of_no_other():
 
 
 @pytest.mark.parametrize("names", [["relrnn, seed 0", "relrnn, seed 1", "lstm"], ["orth-RNN", "expRNN"]])
-def test_all_in_a_picture_are_told_apart(names):
+def test_names_in_a_picture_are_distinguishable(names):
     assert len(set(model_places(names).values())) == len(names)

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from plait.errors import ConfigError
-from plait.lab.figures import Curve, Panel, Place, draw_panels
+from plait.lab.figures import Curve, Panel, Prediction, draw_panels
 
 
 def panel(**options):
@@ -15,9 +15,16 @@ def panel(**options):
 
 
 def test_curves_labels_and_places():
-    places = [Place(1e4, "4", 0.5), Place(2e4, "", 1.0, tick=True), Place(1e9, "far", 0.0)]
+    predictions = [
+        Prediction(1e4, "4", 0.5),
+        Prediction(2e4, "", 1.0, tick=True),
+        Prediction(1e9, "far", 0.0),
+    ]
     figure = draw_panels(
-        [[panel(title="left", places=places), panel()], [panel(), panel(notes=[("tick", "a mark")])]],
+        [
+            [panel(title="left", predictions=predictions), panel()],
+            [panel(), panel(notes=[("tick", "a mark")])],
+        ],
         x_label="size",
         log_x=True,
     )

@@ -55,7 +55,7 @@ def test_nothing_to_draw_is_an_error():
         draw_tiles([Tile("empty", [])], x_label="", y_label="")
 
 
-def test_less_than_a_decade_is_told_in_plain_numbers():
+def test_less_than_a_decade_has_plain_ticks():
     def told(high):
         figure = draw_tiles([Tile("one", [Curve([1, 2], [1.1, high])])], x_label="x", y_label="y", log_y=True)
         figure.draw_without_rendering()

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from plait.lab.report.demo import Plan, run_demo
+from plait.lab.experiments.demo import Plan, run_demo
 from plait.lab.training.recipe import Recipe
 
 

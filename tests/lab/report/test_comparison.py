@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from plait.errors import PlaitError
+from plait.lab.bench.comparison import MODELS, Contender, Question, run_comparison
+from plait.lab.bench.costs import Cost, costs, reach, state_bytes
 from plait.lab.cli import main
 from plait.lab.commands.compare import compare
 from plait.lab.report.compare_page import headline
-from plait.lab.report.comparison import MODELS, Contender, Question, run_comparison
-from plait.lab.report.costs import Cost, costs, reach, state_bytes
 from plait.lab.tasks import CopyTask
 from plait.lab.training.description import build
 
@@ -127,7 +127,7 @@ def test_it_compares_every_model_that_is_here_and_says_how_long_it_takes(capsys,
     assert tuple(usual.split(",")) == tuple(MODELS) == Question().models
     assert {"relrnn", "rellstm", "transformer"} <= set(MODELS)
     assert Question().minutes == pytest.approx(len(MODELS) * 65 / 60)
-    monkeypatch.setattr("plait.lab.report.comparison.costs", lambda *_: sys.exit("far enough"))
+    monkeypatch.setattr("plait.lab.bench.comparison.costs", lambda *_: sys.exit("far enough"))
     with pytest.raises(SystemExit):
         run_comparison(Question(length=30, hidden=4), tmp_path, "cpu")
     assert "7 models at 30 steps: costs, then 60 s of training each, about 7.6 minutes in all" in (

@@ -16,9 +16,9 @@ import pytest
 
 from plait.errors import BusyError, OutputError, PlaitError
 from plait.lab.cli import main
+from plait.lab.experiments.demo import Plan, run_demo
 from plait.lab.experiments.plan import jobs_of
 from plait.lab.report.attention import Sample, read_sample
-from plait.lab.report.demo import Plan, run_demo
 from plait.lab.report.demo_page import headline, results_table
 from plait.lab.report.pictures import gradient_seen
 from plait.lab.runs.folder import locked
@@ -68,7 +68,7 @@ def test_complete_runs_are_used_again_and_fresh_trains_again(trained, small_plan
         assert run.accuracy == found[name].accuracy
 
 
-def test_what_is_said_of_gradients_is_what_is_seen():
+def test_captions_of_gradients_match_the_curves():
     """A trained LSTM's gradient is flat and it has learned little: no sentence may say that it vanished."""
     faint, flat = np.array([3e-15, 1e-9, 1.0]), np.array([1.3, 0.5, 1.0])
     assert gradient_seen("LSTM", faint, flat, 0.154) == (
@@ -121,7 +121,7 @@ def endless(tmp_path):
     """A demonstration in a process of its own that would take for ever, and the two runs it has begun."""
     script = f"""
 import sys
-import plait.lab.report.demo as demo
+import plait.lab.experiments.demo as demo
 from plait.lab.cli import main
 from plait.lab.training.recipe import Recipe
 recipe = Recipe(updates={LONG}, batch_size=2, evaluate_every=50, evaluate_on=2, gradients_every={LONG})
@@ -163,7 +163,7 @@ def test_ctrl_c_saves_both_runs(endless):
 
 
 @pytest.mark.slow
-def test_sigterm_saves_and_the_next_call_goes_on(endless):
+def test_sigterm_saves_and_the_next_call_resumes(endless):
     start, out = endless
     process = start()
     runs = wait_for_both(out)
@@ -226,7 +226,7 @@ def diagonal(sample):
     return max(int((places == place).sum()) for place in range(2 * SYMBOLS))
 
 
-def test_a_diagonal_is_told_from_what_is_none():
+def test_diagonal_and_empty_cells_differ():
     weights = np.full((40, 40), np.nan)
     weights[-SYMBOLS:, 2:22] = 0
     weights[range(30, 40), range(3, 13)] = 1

@@ -39,7 +39,7 @@ def test_an_experiments_runs_stand_in_its_cells(bench):
     assert memrnn.published_note == "out of memory"
 
 
-def test_how_long_runs_were_is_said_once(bench):
+def test_run_lengths_are_stated_once(bench):
     folder = bench.experiment("table5", PLAN)
     plan = json.loads((folder / "experiment.json").read_text())
     for run in plan["runs"]:
@@ -82,7 +82,7 @@ def test_a_run_that_is_not_of_the_plan_is_shown_apart(bench):
     assert "1 runs here are not part of the plan" in group.notes[-1]
 
 
-def test_loose_runs_are_told_apart_by_what_differs(bench):
+def test_loose_runs_are_labelled_by_their_differences(bench):
     for delay in (100, 20):
         bench.run(delay=delay, seed=1)
         bench.run(delay=delay, seed=0)

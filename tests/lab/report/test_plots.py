@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from plait.lab.report.figure_files import _figures
 from plait.lab.report.gather import gather
-from plait.lab.report.paper import _figures
 from plait.lab.report.plots import plots
 
 
@@ -64,7 +64,7 @@ def test_what_a_longer_delay_costs_is_drawn_from_three_delays_on(bench):
     assert [view.name for view in costs.views] == ["updates", "seconds"]
 
 
-def test_two_delays_are_no_trend(bench):
+def test_two_delays_give_no_cost_plot(bench):
     planned = [(f"T = {delay}", "RelRNN", "relrnn", delay, None, "") for delay in (10, 20)]
     where = bench.experiment("costs", planned, seeds=(0,))
     for delay in (10, 20):

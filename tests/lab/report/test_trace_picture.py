@@ -104,7 +104,7 @@ def test_runs_of_one_model_are_named_by_what_they_differ_in(digits, tmp_path):
     assert len({line.get_color() for line in drawn.lines}) == 2
 
 
-def test_runs_that_read_the_data_in_other_ways_are_no_seeds_of_one(digits, tmp_path):
+def test_runs_with_different_data_options_are_not_pooled(digits, tmp_path):
     for group in ("4", "6"):
         short = ["smnist", "--images", str(digits.folder), "--batch-size", "10", "--epochs", "1"]
         assert (

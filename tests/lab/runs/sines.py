@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from plait.lab.runs.kinds import Kind, register
+from plait.lab.runs.kinds import Kind
 from plait.lab.training.learner import Learner, Schedule, Step, generator_for, gradient_norm
+from plait.lab.training.run_spec import register
 from plait.lab.training.session import train_run
 
 FORMAT = "sines 1"
-register(Kind(FORMAT, learner=f"{__name__}:SineLearner", score="fit"))
 
 
 class SineLearner(Learner):
@@ -47,6 +47,8 @@ class SineLearner(Learner):
     def evaluate(self, final):
         return {} if final else {"sine": {"score": 1 - self._loss("held-out", 0).item()}}
 
+
+register(Kind(FORMAT, score="fit"), SineLearner)
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

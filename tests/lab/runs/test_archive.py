@@ -246,7 +246,7 @@ def test_sums_without_measure_are_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("key", ["size", "GNU.sparse.size", "GNU.sparse.map"])
-def test_a_header_that_is_no_number(tmp_path, key):
+def test_a_tar_header_with_an_invalid_number_is_refused(tmp_path, key):
     member = tarfile.TarInfo("one/config.json")
     member.pax_headers = {key: "x" * 100}
     with gzip.open(tmp_path / "a.tar.gz", "wb") as file:
@@ -256,7 +256,7 @@ def test_a_header_that_is_no_number(tmp_path, key):
     assert not (tmp_path / "out").exists()
 
 
-def test_sums_that_are_no_text(tmp_path):
+def test_checksums_that_are_not_text_are_refused(tmp_path):
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
         member = tarfile.TarInfo("SHA256SUMS")
         member.size = 3

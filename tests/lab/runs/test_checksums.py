@@ -136,7 +136,7 @@ def test_a_run_whose_summary_was_lost_says_so_and_ends_again(ended, small_fit):
     assert listed(ended).status == "complete"
 
 
-def test_of_a_killed_run_what_it_goes_on_from_is_shown(killed, small_fit):
+def test_a_killed_run_is_shown_up_to_its_checkpoint(killed, small_fit):
     assert read_run(killed).updates == 8
     assert b'"update": 10' in (killed / "metrics.jsonl").read_bytes()
     small_fit(killed, model="relrnn", resume=True)
@@ -184,7 +184,7 @@ def test_an_extended_run_that_is_not_extended_as_it_was(killed):
     assert listed(killed).reason == "config.json is not as it was when the run was trained"
 
 
-def test_a_run_that_dies_while_it_is_extended_goes_on(ended, monkeypatch, capsys):
+def test_a_run_killed_during_an_extension_resumes(ended, monkeypatch, capsys):
     """Before its config is written, and after."""
     from plait.lab.runs import folder as module
 
@@ -269,7 +269,7 @@ def test_a_checkpoint_that_was_deleted_with_other_files_is_missed(killed, others
     assert {path.name: path.read_bytes() for path in killed.iterdir()} == before
 
 
-def test_a_run_that_died_before_its_first_checkpoint_begins_anew(small_fit, tmp_path, monkeypatch):
+def test_a_run_killed_before_its_first_checkpoint_starts_over(small_fit, tmp_path, monkeypatch):
     def dying(*given):
         raise Death
 

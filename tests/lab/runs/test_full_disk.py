@@ -14,7 +14,7 @@ from plait.errors import OutputError
 from plait.lab.cli import main
 from plait.lab.runs.folder import Journal
 from plait.lab.runs.reading import read_run
-from plait.lab.training.callbacks import Watcher
+from plait.lab.training.callbacks import Callback
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
@@ -50,7 +50,7 @@ def test_half_a_line_does_not_stand_before_a_whole_one(tmp_path):
     assert [line["update"] for line in Journal.read(journal.path)] == [1, 3]
 
 
-class Fills(Watcher):
+class Fills(Callback):
     """The disk is full from some update on: the curve may grow by a few bytes, nothing else."""
 
     def __init__(self, stack, folder, at):
@@ -63,11 +63,11 @@ class Fills(Watcher):
 
 
 @pytest.mark.parametrize("at", [6, 7])  # a line of the curve is next, or a checkpoint
-def test_a_run_on_a_full_disk_goes_on_where_it_was_saved(at, small_fit, tmp_path, timeless):
+def test_a_run_on_a_full_disk_resumes_from_its_checkpoint(at, small_fit, tmp_path, timeless):
     whole = small_fit(tmp_path / "whole")
     folder = tmp_path / "full"
     with contextlib.ExitStack() as stack, pytest.raises(OutputError, match="cannot write"):
-        small_fit(folder, watchers=[Fills(stack, folder, at)])
+        small_fit(folder, callbacks=[Fills(stack, folder, at)])
     assert read_run(folder).status == "interrupted"
     assert not list(folder.glob(".*.part"))
     again = small_fit(folder, resume=True)
@@ -84,10 +84,10 @@ def test_a_curve_that_cannot_be_flushed_is_one_line(small_fit, tmp_path, monkeyp
         if update == 3:
             monkeypatch.setattr(os, "fsync", full)
 
-    watcher = Watcher()
-    watcher.updated = flushed
+    callback = Callback()
+    callback.updated = flushed
     with pytest.raises(OutputError, match="cannot write"):
-        small_fit(tmp_path / "run", watchers=[watcher])
+        small_fit(tmp_path / "run", callbacks=[callback])
     monkeypatch.undo()
     assert small_fit(tmp_path / "run", resume=True).status == "complete"
 
@@ -105,7 +105,7 @@ def test_a_full_disk_keeps_what_was_there(words, bench, tmp_path, capsys):
     assert not list(tmp_path.glob(".*.part"))
 
 
-def test_an_archive_for_which_there_is_no_room(bench, tmp_path, capsys):
+def test_an_archive_larger_than_the_disk_is_refused(bench, tmp_path, capsys):
     assert main(["runs", "pack", str(bench.run().parent), "-o", str(tmp_path / "a.tar.gz")]) == 0
     capsys.readouterr()
     with files_of_at_most(100):

@@ -120,7 +120,7 @@ def test_a_bad_run_is_a_row_and_the_others_are_shown(name, bench, capsys):
     assert main(["runs", "show", str(bad)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "fault of plait" not in said
+    assert "bug in plait" not in said
     assert main(["report", str(out), "-o", str(out / "report.html")]) == 0
     assert file in (out / "report.html").read_text()
     browser = TestClient(application(out), base_url="http://localhost", raise_server_exceptions=False)
@@ -142,7 +142,7 @@ def test_what_lies_between_the_runs_does_not_matter(bench, capsys):
     assert browser.get("/api/runs").status_code == 200
 
 
-def test_show_does_with_what_is_said(bench, capsys):
+def test_show_works_with_missing_fields(bench, capsys):
     folder = bench.run()  # its session says neither threads nor processes
     assert main(["runs", "show", str(folder)]) == 0
     assert "torch 2.13.0, A Processor, ? threads" in capsys.readouterr().out

@@ -63,7 +63,7 @@ def test_a_kind_of_ones_own(tmp_path, capsys):
     assert "sine" in (tmp_path / "report.md").read_text()
 
 
-def test_a_kind_that_nobody_registered_is_named(tmp_path):
+def test_an_unregistered_kind_is_named(tmp_path):
     stranger = {"format": "no such kind 1", "task": {}, "model": {}, "recipe": {"updates": 1}}
     assert kind_of(stranger) == Kind("no such kind 1", per_update=kind_of(stranger).per_update)
     with pytest.raises(ConfigError, match="'no such kind 1' are not known here; register it first"):
@@ -95,7 +95,7 @@ def test_a_policy_is_loaded_as_any_other_run(tmp_path):
         ("recipe", {"updates": "many"}),
     ],
 )
-def test_what_is_wrong_with_a_description_out_of_a_file_is_told(part, values, tmp_path, capsys):
+def test_problems_of_a_stored_description_are_reported(part, values, tmp_path, capsys):
     """Data, not a fault of ours, whatever stands in it."""
     (tmp_path / "run").mkdir()
     described = {
@@ -108,4 +108,4 @@ def test_what_is_wrong_with_a_description_out_of_a_file_is_told(part, values, tm
     assert main(["train", "--resume", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "fault of plait" not in said
+    assert "bug in plait" not in said

@@ -76,7 +76,7 @@ def test_what_is_before_the_damage_is_kept(bench):
     assert len(run.losses) == 3
 
 
-def test_half_a_line_is_no_damage_while_it_is_written(bench):
+def test_a_partial_line_of_a_running_run_is_not_damage(bench):
     folder = bench.run()
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"update": 400')

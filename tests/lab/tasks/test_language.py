@@ -68,7 +68,7 @@ def test_bits_per_character(book):
     assert TextTask(text=book).figures(math.log(2) * 1.5, 52) == {"bits_per_character": 1.5, "predicted": 52}
 
 
-def test_what_goes_on_is_an_option(book):
+def test_carrying_the_memory_is_an_option(book):
     assert TextTask(text=book).carried == "mixed"
     assert TextTask(text=book, begin_with="h").carried == "hidden"
     assert TextTask(text=book, memory_across_spans=True).carried == "all"
@@ -109,7 +109,7 @@ def test_mistakes(book, tmp_path):
         task.prepare()
 
 
-def test_missing_treebank_is_said_before_anything_begins(nowhere):
+def test_missing_treebank_is_reported_before_training(nowhere):
     assert PennTreebank().num_classes == 50  # what a run is does not need the data
     with pytest.raises(DataError, match=r"no ptb.train.txt"):
         PennTreebank().prepare()

@@ -8,7 +8,7 @@ from plait.lab.tasks import IGNORE, MultiQueryRecallTask, task_named
 
 
 @pytest.mark.parametrize(("length", "pairs"), [(64, 4), (128, 8), (256, 16), (16, 4)])
-def test_every_key_is_asked_once_and_answered(length, pairs):
+def test_every_key_is_queried_once(length, pairs):
     task = MultiQueryRecallTask(length, pairs)
     inputs, targets, *_ = task.batch(32, torch.Generator().manual_seed(1))
     assert inputs.shape == targets.shape == (length, 32)

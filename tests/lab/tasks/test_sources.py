@@ -150,7 +150,7 @@ def test_an_unfinished_download_does_not_look_complete(wanted, nowhere, monkeypa
     assert locate(wanted("good")).read_bytes() == CONTENT
 
 
-def test_a_cache_that_cannot_be_written_is_said(wanted, tmp_path, monkeypatch):
+def test_an_unwritable_cache_is_reported(wanted, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PLAIT_CACHE", str(tmp_path / "file"))
     with pytest.raises(OutputError, match=r"cannot write .* set PLAIT_CACHE"):

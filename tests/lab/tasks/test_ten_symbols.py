@@ -66,7 +66,7 @@ def test_denoise_is_scored_at_other_delays_where_they_are_named():
     assert (list(DenoiseTask(20).held_out()), DenoiseTask(20).options()) == (["denoise"], {"delay": 20})
 
 
-def test_a_lead_in_is_held_out_too_and_said():
+def test_held_out_sequences_have_the_lead_in():
     task = TransferCopyTask(20, (30, 40), lead_in=7)
     assert [one.length for one in task.held_out().values()] == [47, 57, 67]
     assert task.options() == {"delay": 20, "lead_in": 7, "test_delays": [30, 40]}

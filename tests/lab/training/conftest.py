@@ -9,10 +9,10 @@ from safetensors import safe_open
 
 from plait.lab import cli
 from plait.lab.runs.checkpoint import read_checkpoint, write_checkpoint
-from plait.lab.training.callbacks import Watcher
+from plait.lab.training.callbacks import Callback
 
 
-class _Dying(Watcher):
+class _Dying(Callback):
     """Dies after a number of updates of this session; nothing catches its error."""
 
     class error(BaseException):
@@ -29,7 +29,7 @@ class _Dying(Watcher):
 
 @pytest.fixture
 def dying():
-    """A watcher that stands for the process's death, and as `dying.error` what it raises."""
+    """A callback that stands for the process's death, and as `dying.error` what it raises."""
     return _Dying
 
 

@@ -6,20 +6,20 @@ import io
 
 import pytest
 
-from plait.lab.training.callbacks import Bar, CallbackList, Lines, Watcher, display
+from plait.lab.training.callbacks import Bar, Callback, CallbackList, Lines, display
 from plait.lab.training.learner import Step
 
 STEP = Step({"loss": 0.25, "score": 0.5, "gradient_norm": 1.0})
 SUMMARY = {"status": "complete", "reason": "4 updates made", "updates": 4, "seconds": 1.25}
 
 
-def story(watcher):
-    watcher.began("copy-lstm-1", 1, 4)
-    watcher.updated(2, STEP)
-    watcher.evaluated(2, {"delay 1": {"loss": 0.1, "score": 0.75}, "delay 9": {"loss": 0.1, "score": 0.25}})
-    watcher.updated(3, STEP)
-    watcher.noted("a note")
-    watcher.ended(SUMMARY)
+def story(callback):
+    callback.began("copy-lstm-1", 1, 4)
+    callback.updated(2, STEP)
+    callback.evaluated(2, {"delay 1": {"loss": 0.1, "score": 0.75}, "delay 9": {"loss": 0.1, "score": 0.25}})
+    callback.updated(3, STEP)
+    callback.noted("a note")
+    callback.ended(SUMMARY)
 
 
 def test_lines():
@@ -38,7 +38,7 @@ def test_lines_come_at_least_so_often():
     assert stream.getvalue().count("loss 0.25000  accuracy 50.0% (training)") == 2
 
 
-def test_the_time_it_will_take_is_told_once_and_early_if_it_is_long(monkeypatch):
+def test_a_long_duration_is_announced_once_and_early(monkeypatch):
     """At 8 s an update, 100 updates: told after the first, in seconds an update."""
     now = [0.0]
     monkeypatch.setattr("plait.lab.training.callbacks.time.monotonic", lambda: now[0])
@@ -104,21 +104,21 @@ def test_the_display_fits_the_stream(monkeypatch):
     assert isinstance(display(True, terminal)[0], Lines), "without rich there are lines"
 
 
-def test_everyone_is_told(small_fit):
+def test_every_callback_is_called(small_fit):
     told = []
 
-    class Ear(Watcher):
+    class Ear(Callback):
         def __getattribute__(self, name):
             if not name.startswith("_"):
                 told.append(name)
             return super().__getattribute__(name)
 
-    small_fit(watchers=[Ear(), Ear()])
+    small_fit(callbacks=[Ear(), Ear()])
     assert told[:2] == ["began", "began"]
     assert told[-2:] == ["ended", "ended"]
     assert told.count("updated") == 24
     assert told.count("evaluated") == 4
-    story(CallbackList([Watcher()]))
+    story(CallbackList([Callback()]))
 
 
 def test_tensorboard(tmp_path, small_fit):
@@ -127,8 +127,8 @@ def test_tensorboard(tmp_path, small_fit):
 
     from plait.lab.training.callbacks import TensorBoard
 
-    small_fit(tmp_path / "run", watchers=[TensorBoard(tmp_path / "events", every=3)], max_minutes=1e-9)
-    small_fit(tmp_path / "run", watchers=[TensorBoard(tmp_path / "events", every=3)], resume=True)
+    small_fit(tmp_path / "run", callbacks=[TensorBoard(tmp_path / "events", every=3)], max_minutes=1e-9)
+    small_fit(tmp_path / "run", callbacks=[TensorBoard(tmp_path / "events", every=3)], resume=True)
     events = EventAccumulator(str(tmp_path / "events"))
     events.Reload()
     assert [event.step for event in events.Scalars("train/loss")] == [3, 6, 9, 12]

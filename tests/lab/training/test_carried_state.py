@@ -127,7 +127,7 @@ def run(book, folder, stop_after=None, model="relrnn", **options):
     arguments = {"device": "cpu", "folder": folder, "checkpoint_every": 5}
     if stop_after is not None:
         with pytest.raises(Tired):
-            fit(network, task, recipe, watchers=[Watch()], **arguments)
+            fit(network, task, recipe, callbacks=[Watch()], **arguments)
         network, task = build(description)
         return fit(network, task, recipe, resume=True, **arguments)
     return fit(network, task, recipe, **arguments)
@@ -150,7 +150,7 @@ def untimed(lines):
         ("transformer", {"memory_across_spans": True}),
     ],
 )
-def test_a_killed_run_goes_on_bit_by_bit(book, tmp_path, model, options):
+def test_a_killed_run_resumes_bit_by_bit(book, tmp_path, model, options):
     whole = run(book, tmp_path / "whole", model=model, **options)
     resumed = run(book, tmp_path / "resumed", stop_after=18, model=model, **options)
     assert untimed(resumed.metrics) == untimed(whole.metrics)

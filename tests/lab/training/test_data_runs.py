@@ -90,7 +90,7 @@ def test_an_epoch_of_training_shows_every_image_once(digits):
     assert epochs[0] != epochs[1]
 
 
-def test_images_are_learned_and_a_killed_run_goes_on(digits, tmp_path):
+def test_images_are_learned_and_a_killed_run_resumes(digits, tmp_path):
     def run(folder, updates_first):
         task = PermutedMNIST(images=str(digits.folder), group=4)
         recipe = Recipe(
@@ -238,7 +238,7 @@ def test_characters_appear_as_they_are_drawn(book, tmp_path):
     assert len(first) == 20
 
 
-def test_mistakes_are_said_before_a_folder_is_made(nowhere, book, tmp_path, capsys):
+def test_mistakes_are_reported_before_a_folder_is_created(nowhere, book, tmp_path, capsys):
     out = tmp_path / "runs"
     (tmp_path / "empty.txt").write_text("")
     for arguments, words in [

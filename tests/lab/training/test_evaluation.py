@@ -24,7 +24,7 @@ class Exploding(torch.nn.Module):
         return (logits / 0 if len(inputs) > 30 else logits), None
 
 
-def test_a_loss_that_is_not_finite_is_left_out_and_the_run_goes_on(tmp_path):
+def test_a_non_finite_loss_is_left_out_and_the_run_continues(tmp_path):
     """A model may be lost at delays it was not trained at; its run is not."""
     task = TransferCopyTask(delay=3, test_delays=(20,))
     fitted = fit(
@@ -45,7 +45,7 @@ def test_a_loss_that_is_not_finite_is_left_out_and_the_run_goes_on(tmp_path):
 
 
 @pytest.mark.parametrize("model", [RelLSTM, LSTM])
-def test_a_network_answers_where_it_is_asked_alone(model):
+def test_logits_are_computed_only_at_target_steps(model):
     """What it says there, its loss, score and gradients are those of one that answers everywhere."""
     torch.manual_seed(0)
     task = MultiQueryRecallTask(16, 3, vocab=32, embedding=5)

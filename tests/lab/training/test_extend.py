@@ -126,7 +126,7 @@ def test_a_run_cannot_be_shortened_nor_changed(tmp_path, capsys):
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_what_has_no_effect_on_a_finished_run_is_said(tmp_path, capsys):
+def test_options_without_effect_on_a_finished_run_are_reported(tmp_path, capsys):
     assert main([*COPY, "--updates", "4", "--out", str(tmp_path)]) == 0
     assert "no effect" not in capsys.readouterr().out
     resume = ["train", "--quiet", "--resume", str(only(tmp_path))]

@@ -214,7 +214,7 @@ def test_mistakes_are_one_line(model, words, own, capsys):
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
-    assert "fault of plait" not in error
+    assert "bug in plait" not in error
     assert not Path("runs").exists()
 
 

@@ -33,7 +33,7 @@ def text_run(tmp_path, dying):
             device="cpu",
             folder=tmp_path / "run",
             checkpoint_every=5,
-            watchers=[dying(7)],
+            callbacks=[dying(7)],
         )
     return tmp_path / "run"
 
@@ -80,7 +80,7 @@ def test_a_carried_state_that_was_edited(text_run, edited, refused, what):
 def test_counters_that_are_none(text_run, edited, refused, counters):
     edited(text_run, **counters)
     said = refused(text_run)
-    assert "fault of plait" not in said
+    assert "bug in plait" not in said
 
 
 def test_a_carried_state_without_numbers(text_run, tmp_path, refused):

@@ -529,7 +529,7 @@ def unreadable():
         (unreadable(), "the source of mix cannot be read"),
     ],
 )
-def test_what_cannot_be_told_says_so(mix, why, own):
+def test_unidentified_values_give_a_reason(mix, why, own):
     found = [described_module(own.layered(mix=mix))["unidentified"] for _ in range(2)]
     assert why in found[0]["why"]
     assert "\n" not in found[0]["why"]
@@ -614,7 +614,7 @@ def test_seeds_of_one_module_stand_together(own, tmp_path):
     assert len(cell.runs) == 2
 
 
-def test_what_cannot_be_told_is_neither_resumed_nor_pooled(own, tmp_path, refused, capsys):
+def test_unidentified_runs_are_neither_resumed_nor_pooled(own, tmp_path, refused, capsys):
     lone = [tmp_path / name for name in "ab"]
     for seed, folder in enumerate(lone):
         fitted(own.layered(mix=closure(0.5)), folder, seed=seed)
@@ -643,7 +643,7 @@ def test_a_run_described_by_shapes_alone_is_read_and_pooled_with_none(own, tmp_p
     assert len({run_id(run.description) for run in group.runs}) == 2
 
 
-def test_a_task_of_ones_own_is_told_by_its_code(tmp_path):
+def test_a_users_task_is_identified_by_its_code(tmp_path):
     found = []
     for body in (TASK, TASK.replace("{}", "None")):
         module = imported(tmp_path, body, "own_task")

@@ -4,7 +4,7 @@ import pytest
 
 from plait.errors import ConfigError
 from plait.lab.cli import main
-from plait.lab.experiments.keeping import HELD
+from plait.lab.experiments.late_information import HELD
 from plait.lab.tasks import CopyTask, PennTreebank, PermutedMNIST, RecallTask, TextTask
 from plait.lab.training.option_defaults import defaults_for
 from plait.lab.training.options import PUBLISHED, published_for, recommended, settings_for
@@ -72,7 +72,7 @@ def test_a_run_begins_with_what_is_published():
     )
 
 
-def test_what_was_said_comes_first_even_where_it_is_the_general_default():
+def test_explicit_options_override_recommended_ones():
     said = {"lr": 1e-3, "batch_size": 50, "evaluate_on": 256}
     recipe = described(PermutedMNIST(), {"name": "relrnn", "window": 3}, said, 3)["recipe"]
     assert {name: recipe[name] for name in said} == said
@@ -81,7 +81,7 @@ def test_what_was_said_comes_first_even_where_it_is_the_general_default():
     assert (model["window"], model["capacity"]) == (3, 10)
 
 
-def test_copy_begins_with_what_is_asked_to_hold_for_20000_updates():
+def test_copy_has_the_defaults_that_stay_learned_for_20000_updates():
     assert published_for("copy", "relrnn") is None
     held = {one.name: one for column, one in HELD.items() if column.endswith("plait train")}
     for name in ("relrnn", "rellstm"):
@@ -99,7 +99,7 @@ def test_others_begin_as_ever_and_settle(task, name):
     assert found["recipe"] == {**Recipe().values(), "schedule": "settle", "relative_clip": 1e6}
 
 
-def test_what_is_said_comes_before_what_is_usual():
+def test_explicit_options_come_before_defaults():
     found = described(
         CopyTask(), {"name": "rellstm", "chrono": 100, "relevance": "earned"}, {"lr": 1e-3}, None
     )

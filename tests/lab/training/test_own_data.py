@@ -93,13 +93,13 @@ def test_padding_is_never_seen(model, bidirectional, every):
 
 
 @pytest.mark.parametrize("model", [LSTM, nn.LSTM])
-def test_both_directions_have_read_everything_where_the_last_step_is_asked(model):
+def test_the_last_step_has_read_both_directions(model):
     network = Network(model(3, 5, bidirectional=True), 2, reads="last")
     logits, (h, _) = network(torch.randn(7, 4, 3))
     torch.testing.assert_close(logits[0], network.decoder(torch.cat([h[0], h[1]], dim=-1)))
 
 
-def test_a_module_of_ones_own_is_asked_at_each_rows_last_step():
+def test_a_users_module_is_scored_at_each_rows_last_step():
     class Same(nn.Module):
         def __init__(self):
             super().__init__()
@@ -231,7 +231,7 @@ def test_a_run_that_died_ends_as_one_that_did_not(tmp_path, dying, timeless, num
         model.load_state_dict(models[0].state_dict())
     whole = fit(models[0], (rows, targets), folder=tmp_path / "whole", **given)
     with pytest.raises(dying.error):
-        fit(models[1], (rows, targets), folder=tmp_path / "dead", watchers=[dying(7)], **given)
+        fit(models[1], (rows, targets), folder=tmp_path / "dead", callbacks=[dying(7)], **given)
     resumed = fit(models[2], (rows, targets), folder=tmp_path / "dead", resume=True, **given)
     assert timeless(resumed.metrics) == timeless(whole.metrics)
     for one, two in zip(
@@ -318,7 +318,7 @@ def test_what_differs_in_the_held_out_set_is_named():
         fit(LSTM(3, 4, batch_first=True), (X, Y), held_out=0.2, batch_size=40, device="cpu")
 
 
-def test_what_is_usual_where_nothing_is_said():
+def test_defaults_without_explicit_options():
     fitted = fit(LSTM(3, 4, batch_first=True), draw(20), held_out=0.25, epochs=40, device="cpu")
     assert fitted.summary["updates"] == 40, "a batch is all of 15 sequences"
     evaluations = [line["update"] for line in fitted.metrics if "held_out" in line]

@@ -115,7 +115,7 @@ def test_known_classes_are_scored(of_classes):
     assert plait.predict(of_classes, columns) == found.columns
 
 
-def test_arrays_are_batch_first_unless_said(of_classes, of_numbers):
+def test_arrays_are_batch_first_by_default(of_classes, of_numbers):
     x = torch.randn(70, 5, 2)
     found = plait.predict(of_classes, x.numpy())
     with torch.no_grad():

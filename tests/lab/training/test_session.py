@@ -13,7 +13,7 @@ from torch.nn.functional import one_hot
 
 from plait.errors import ConfigError, DivergedError, UnknownNameError
 from plait.lab.tasks import Batch, CopyTask, Task, TransferCopyTask
-from plait.lab.training.callbacks import Watcher
+from plait.lab.training.callbacks import Callback
 from plait.lab.training.description import build
 from plait.lab.training.learner import seed_for
 from plait.lab.training.recipe import Recipe
@@ -132,7 +132,7 @@ def test_the_seed_decides_everything(small_fit, timeless):
     assert timeless(one.metrics) != timeless(other.metrics)
 
 
-def test_dropout_is_drawn_anew_at_every_update_and_again_on_repetition():
+def test_dropout_is_redrawn_at_every_update_and_repeatable():
     def masks(elsewhere):
         seen = []
 
@@ -213,7 +213,7 @@ def test_remembering_across_batches_can_be_learned(stream_task):
     assert fitted.summary["held_out"]["stream"]["loss"] < 0.1
 
 
-class Ask(Watcher):
+class Ask(Callback):
     """Sends this process a signal after an update."""
 
     def __init__(self, number, update):
@@ -230,7 +230,7 @@ class Ask(Watcher):
 def test_signals_save_and_stop(number, error, small_fit, timeless, tmp_path):
     handler = signal.getsignal(number)
     with pytest.raises(error) as caught:
-        small_fit(tmp_path / "run", watchers=[Ask(number, 5)])
+        small_fit(tmp_path / "run", callbacks=[Ask(number, 5)])
     if error is SystemExit:
         assert caught.value.code == 143
     assert signal.getsignal(number) is handler
@@ -242,7 +242,7 @@ def test_signals_save_and_stop(number, error, small_fit, timeless, tmp_path):
         assert torch.equal(one, two)
 
 
-def test_the_clock_of_held_out_lines_goes_on_over_sessions(small_fit, tmp_path, monkeypatch):
+def test_the_clock_continues_over_sessions(small_fit, tmp_path, monkeypatch):
     """An hour between two sessions is nobody's training time; a session's own seconds are."""
     from plait.lab.training import session
 
@@ -256,7 +256,7 @@ def test_the_clock_of_held_out_lines_goes_on_over_sessions(small_fit, tmp_path, 
 
     monkeypatch.setattr(session, "time", Ticking)
     with pytest.raises(KeyboardInterrupt):
-        small_fit(tmp_path / "run", evaluate_every=1, watchers=[Ask(signal.SIGINT, 5)])
+        small_fit(tmp_path / "run", evaluate_every=1, callbacks=[Ask(signal.SIGINT, 5)])
     now[0] += 3600.0
     fitted = small_fit(tmp_path / "run", evaluate_every=1, resume=True)
     clock = [line["seconds"] for line in fitted.metrics if "held_out" in line]
@@ -267,13 +267,13 @@ def test_the_clock_of_held_out_lines_goes_on_over_sessions(small_fit, tmp_path, 
 
 
 def test_a_second_signal_interrupts_at_once(small_fit, tmp_path):
-    class Twice(Watcher):
+    class Twice(Callback):
         def updated(self, update, step):
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        small_fit(tmp_path / "run", watchers=[Twice()])
+        small_fit(tmp_path / "run", callbacks=[Twice()])
     assert not (tmp_path / "run" / "summary.json").exists()
 
 

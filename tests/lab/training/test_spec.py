@@ -15,11 +15,11 @@ from plait.lab.cli import main
 from plait.lab.runs.archive import pack
 from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.runs.folder import run_id
-from plait.lab.runs.spec import parse_spec
 from plait.lab.tasks import CopyTask
 from plait.lab.tasks.table import task_named
 from plait.lab.training.description import Network
 from plait.lab.training.recipe import HyperParams
+from plait.lab.training.run_spec import parse_spec
 from plait.models import MODELS, RelRNN
 from plait.models.options import check_model, complete_model, model_defaults
 
@@ -182,7 +182,7 @@ def test_hyperparameters_replace_those_of_the_file(tmp_path, capsys):
     assert json.loads((folder / "config.json").read_text())["extended"] == {"updates": [2]}
 
 
-def test_a_complete_run_says_how_to_train_it_anew(tmp_path, capsys):
+def test_a_complete_run_shows_how_to_repeat_it(tmp_path, capsys):
     words = ["train", "copy", "--delay", "2", *SMALL, "--out", str(tmp_path), "--quiet"]
     assert main(words) == 0
     assert "complete already" not in capsys.readouterr().out
@@ -215,4 +215,4 @@ def test_what_is_refused_beside_a_description(content, options, words, tmp_path,
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
-    assert "fault of plait" not in error
+    assert "bug in plait" not in error

@@ -30,11 +30,11 @@ def test_a_second_signal_ends_what_does_not_hear(number, code):
             assert process.stdout.readline() == "at work\n"
             process.send_signal(number)
             assert process.stderr.readline().startswith(
-                "stopping: what is being computed is finished or left"
+                "stopping: the current computation is finished or dropped"
             )
             process.send_signal(number)
             assert process.wait(timeout=20) == code
-            assert process.stderr.read() == "plait: ended at once; the run is safe\n"
+            assert process.stderr.read() == "plait: stopped at once; the run is safe\n"
         finally:
             process.kill()
 

@@ -368,7 +368,7 @@ def test_what_train_begins_with_is_walked_there_and_back(name, monkeypatch):
     assert learns == (name != "relrnn")
 
 
-def test_a_reset_forgets_what_is_no_number(walks, monkeypatch):
+def test_a_reset_removes_nans(walks, monkeypatch):
     """NaN of before the reset is gone after it: records are cleared, not multiplied by zero."""
     case, split = SMALL[1]
     problem = make_problem(case).inputs()
@@ -429,7 +429,7 @@ def test_the_emulator_can_fail(mutation, emulated, monkeypatch):
     assert found
 
 
-def test_what_it_cannot_run_is_said():
+def test_unsupported_scans_give_a_reason():
     assert "float32 or bfloat16" in cluster_scan.missing("cuda", torch.float64, "lstm", 20, 128)
     assert "32 slots" in cluster_scan.missing("cuda", torch.float32, "lstm", 33, 128)
     assert "multiples of 32" in cluster_scan.missing("cuda", torch.float32, "lstm", 20, 100)

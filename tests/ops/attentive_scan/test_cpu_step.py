@@ -16,7 +16,7 @@ import plait
 from plait.errors import ShapeError
 from plait.models import State
 from plait.ops.attentive_scan import attentive_scan, cpu_step
-from plait.ops.parity import TOLERANCE, Case, Outcome, Problem, differences, make_problem
+from plait.ops.parity import TOLERANCE, Case, ParityResult, Problem, differences, make_problem
 from plait.ops.parity_cases import reaching_cases, sampled
 from plait.ops.scan import Scan, record_backends
 from plait.ops.scan.backends import missing
@@ -81,7 +81,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return taken
 
 
-def walked(problem: Problem, scan: Scan, one: Callable[..., LayerResult]) -> Outcome:
+def walked(problem: Problem, scan: Scan, one: Callable[..., LayerResult]) -> ParityResult:
     """Step by step, every step's memory in place of a trace."""
     state, outputs, borns, relevances = problem.state, [], [], []
     for t, z in enumerate(problem.projected.split(1)):
@@ -92,7 +92,7 @@ def walked(problem: Problem, scan: Scan, one: Callable[..., LayerResult]) -> Out
         relevances.append(state.memory.relevance)
     relevance = torch.stack(relevances)
     trace = Trace(torch.stack(borns), relevance, relevance)
-    return Outcome(LayerResult(torch.cat(outputs), state, trace), {})
+    return ParityResult(LayerResult(torch.cat(outputs), state, trace), {})
 
 
 def by_reference(z, weights, state, scan, reset, noise):  # type: ignore[no-untyped-def]
@@ -237,9 +237,7 @@ def check_like_reference(model, state, xs, run=continued):  # type: ignore[no-un
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("change", CHANGES)
-def test_keys_of_other_weights_or_states_are_taken_anew(
-    change: str, mode: Callable[[], object], taken: list[int]
-) -> None:
+def test_stale_keys_are_recomputed(change: str, mode: Callable[[], object], taken: list[int]) -> None:
     torch.manual_seed(11)
     model, xs = plait.RelLSTM(3, 16, window=3, capacity=2), torch.randn(12, 1, 4, 3)
     # steep energies: a wrong key shows
@@ -276,7 +274,7 @@ def test_keys_of_a_call_with_other_weights_are_not_taken() -> None:
         check_like_reference(model, state, xs[1:], run)
 
 
-def test_a_state_goes_on_in_another_layer_type_or_shape() -> None:
+def test_a_state_is_accepted_by_a_layer_of_another_type() -> None:
     torch.manual_seed(6)
     options = {"window": 3, "capacity": 2}
     model, other = plait.RelRNN(3, 16, **options), plait.RelRNN(3, 16, **options)
@@ -316,7 +314,7 @@ def test_a_step_changes_nothing_it_was_given_and_may_be_taken_again() -> None:
     assert not torch.equal(first, other)
 
 
-def test_keys_are_carried_and_are_no_part_of_the_state() -> None:
+def test_keys_are_carried_but_not_part_of_the_state() -> None:
     model, x = plait.RelRNN(3, 16, window=3, capacity=2), torch.randn(1, 4, 3)
 
     def saved(state: State) -> int:

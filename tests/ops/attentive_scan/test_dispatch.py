@@ -113,7 +113,7 @@ def test_compiles_without_a_break(model: str, backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["auto", "reference"])
-def test_compiled_it_goes_on_from_its_state(backend: str) -> None:
+def test_a_compiled_layer_continues_from_its_state(backend: str) -> None:
     """And `auto` stays what it is: one operator in the graph, no loop."""
     torch.compiler.reset()
     layer, graphs = plait.RelLSTM(3, 8, window=3, capacity=2, backend=backend), []

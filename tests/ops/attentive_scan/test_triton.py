@@ -161,7 +161,7 @@ def test_parity_can_fail(way, field, walk_by, monkeypatch):
     assert compared(SMALL[0], "cpu") != []
 
 
-def test_what_it_cannot_run_is_said():
+def test_unsupported_scans_give_a_reason():
     assert "float32 or bfloat16" in triton_scan.missing("cuda", torch.float64, "elman", 20, 128)
     assert "64 slots" in triton_scan.missing("cuda", torch.float32, "elman", 65, 128)
     assert triton_scan.missing("cuda", torch.bfloat16, "lstm", 20, 1024) is None

@@ -203,7 +203,7 @@ def test_parity_can_fail() -> None:
     assert any(compared(case, "cpu") for case in MUTATED)
 
 
-def test_what_it_cannot_run_is_said() -> None:
+def test_unsupported_scans_give_a_reason() -> None:
     assert "float32 or bfloat16" in (triton_scan.missing("cuda", torch.float64, "elman", None, 128) or "")
     assert "up to 128 features, got 129" in (
         triton_scan.missing("cuda", torch.float32, "elman", None, 129) or ""

@@ -253,7 +253,7 @@ def test_what_is_wrong_is_one_clear_error():
         lifetimes(keys, window=1, capacity=1, backend="tritn")
 
 
-def test_no_compiler_is_no_error_unless_the_backend_is_named(monkeypatch):
+def test_no_compiler_is_an_error_only_for_a_named_backend(monkeypatch):
     monkeypatch.setattr(cpu, "missing", lambda device: "no C++ compiler was found")
     keys = torch.randn(1, 2, 9)
     assert torch.equal(

@@ -40,7 +40,7 @@ def test_what_torch_has_no_layer_for_is_fused() -> None:
 
 
 @pytest.mark.parametrize("model", [plait.RNN, plait.LSTM, plait.GRU])
-def test_so_is_what_torchs_layers_cannot_be_asked(model: type[plait.Recurrent]) -> None:
+def test_models_without_a_torch_layer_run_fused(model: type[plait.Recurrent]) -> None:
     layer = model(3, 8)  # type: ignore[arg-type]
     reset = torch.zeros(4, 2, dtype=torch.bool)
     reset[2] = True

@@ -76,7 +76,7 @@ def test_parity_can_fail(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert compared(Case(LSTM, steps=5, rows=1), "cpu") != []
 
 
-def test_what_it_cannot_run_is_said() -> None:
+def test_unsupported_scans_give_a_reason() -> None:
     assert "float32 or bfloat16" in str(triton_scan.missing("cuda", torch.float64, "elman", 0, 128))
     assert triton_scan.missing("cuda", torch.bfloat16, "lstm", 0, 1024) is None
 

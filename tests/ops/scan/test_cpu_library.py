@@ -43,7 +43,7 @@ def compiler(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     return script
 
 
-def test_a_failed_build_is_told_once_and_torch_runs(unbuilt: Path, compiler: Path) -> None:
+def test_a_failed_build_warns_once_and_torch_runs(unbuilt: Path, compiler: Path) -> None:
     model, x = plait.RelRNN(3, 8), torch.randn(4, 2, 3)
     with pytest.warns(UserWarning, match="could not build the scan: scan.cpp:1: error: no such luck"):
         model(x)
@@ -54,7 +54,7 @@ def test_a_failed_build_is_told_once_and_torch_runs(unbuilt: Path, compiler: Pat
     assert list(unbuilt.iterdir()) == []
 
 
-def test_a_failed_build_is_an_error_to_who_asked_for_it(unbuilt: Path, compiler: Path) -> None:
+def test_a_failed_build_is_an_error_for_a_named_backend(unbuilt: Path, compiler: Path) -> None:
     with pytest.raises(BackendError, match=r"backend 'cpu' cannot run here: .*no such luck"):
         plait.RelRNN(3, 8, backend="cpu")(torch.randn(4, 2, 3))
 
@@ -79,7 +79,9 @@ def test_what_it_does_not_run() -> None:
     assert "torch.complex64" in (cpu.missing("cpu", torch.complex64, "elman", 4, 8) or "")
 
 
-def test_a_change_of_source_or_flags_builds_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_source_or_flags_triggers_a_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = [cpu_library._key("g++"), cpu_library._key("clang++")]
     for file in cpu_library._SOURCES.glob("*.*"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -146,7 +148,7 @@ def wheel(built: bytes, tmp_path_factory: pytest.TempPathFactory, monkeypatch: p
     return path
 
 
-def test_a_wheel_s_library_is_loaded_where_there_is_no_compiler(wheel: Path, unbuilt: Path) -> None:
+def test_a_wheels_library_is_loaded_without_a_compiler(wheel: Path, unbuilt: Path) -> None:
     model, x = plait.RelRNN(3, 8), torch.randn(4, 2, 3)
     with record_backends() as ran:
         model(x)

@@ -89,7 +89,9 @@ def gradients(layer: torch.nn.Module, x: Tensor) -> list[Tensor]:
 
 @every_scan
 @pytest.mark.parametrize("function", ["forward", "prepare_backward"])
-def test_auto_goes_on_to_the_next(of: str, function: str, failing: Callable[[str, str], Failing]) -> None:
+def test_auto_falls_back_to_the_next_backend(
+    of: str, function: str, failing: Callable[[str, str], Failing]
+) -> None:
     module = failing(of, function)
     layer, x = MODELS[of](), torch.randn(4, 2, 3, requires_grad=True)
     named = copy.deepcopy(layer)
@@ -133,7 +135,7 @@ def test_other_sizes_and_types_are_tried(of: str, failing: Callable[[str, str], 
     assert ran == ["cluster"]
 
 
-def test_what_is_no_want_of_a_kernel_is_raised(failing: Callable[[str, str], Failing]) -> None:
+def test_errors_unrelated_to_kernels_are_raised(failing: Callable[[str, str], Failing]) -> None:
     """A device out of memory is not a reason to run slower."""
     module = failing("attentive_scan", "")
 

@@ -75,7 +75,7 @@ def test_every_part_once(walk, count, grain, threads):
 
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(("grain", "fails"), [(1, 0), (1, 99), (200, 50)])
-def test_memory_that_ran_out_in_a_thread_is_told(walk, grain, fails):
+def test_out_of_memory_in_a_thread_is_reported(walk, grain, fails):
     seen = torch.zeros(100, dtype=torch.int64)
     assert walk(100, grain, fails, seen.data_ptr()) == -1
     assert seen[fails] == 0

@@ -186,6 +186,7 @@ def llama(v: Values, **rules: Any) -> Architecture:
 
 
 def head_size_of(v: Values) -> int:
+    """Return the head size in the file, or width/heads."""
     return int(v["head_size"] or v["width"] // v["heads"])
 
 
@@ -195,6 +196,7 @@ def wide_norms(v: Values) -> int:
 
 
 def experts_of(v: Values, inner: Any = None, **rules: Any) -> Experts:
+    """Build the mixture of experts of a file."""
     return Experts(v["experts"], v["active"], inner or v["inner"], **rules)
 
 
@@ -205,12 +207,14 @@ def _sparse_layers(v: Values) -> int:
 
 
 def gptj(v: Values) -> Architecture:
+    """Build a GPT-J: parallel blocks with one norm, rotary positions, biases in feed-forward blocks only."""
     return gpt(
         v, positions=0, norms=1, query_key_value_bias=False, output_bias=False, output_extra=v["vocab"]
     )
 
 
 def opt(v: Values) -> Architecture:
+    """Build an OPT: a GPT with optional biases and projections around narrow embeddings."""
     small, wide = v["word_embed_proj_dim"] or v["width"], v["width"]
     bias = v["enable_bias"]
     return gpt(
@@ -227,6 +231,7 @@ def opt(v: Values) -> Architecture:
 
 
 def falcon(v: Values) -> Architecture:
+    """Build a Falcon: one key-value head, or grouped queries in its new architecture."""
     new = v["new_decoder_architecture"]
     bias, kv_heads = v["bias"], v["kv_heads"] if new or not v["multi_query"] else 1
     single = v["num_ln_in_parallel_attn"] == 1 if new else v["parallel_attn"]
@@ -242,6 +247,7 @@ def falcon(v: Values) -> Architecture:
 
 
 def phi(v: Values) -> Architecture:
+    """Build a Phi: parallel blocks with one norm and rotary positions."""
     extra = 4 * head_size_of(v) if v["qk_layernorm"] else 0
     return gpt(
         v, positions=0, norms=1, kv_heads=v["kv_heads"], output_extra=v["vocab"], attention_extra=extra
@@ -249,6 +255,7 @@ def phi(v: Values) -> Architecture:
 
 
 def dbrx(v: Values) -> Architecture:
+    """Build a DBRX: mixture of experts in every layer."""
     forward = v.group("ffn_config")
     experts = Experts(forward["moe_num_experts"], forward["moe_top_k"], forward["ffn_hidden_size"])
     kv_heads = v.group("attn_config")["kv_n_heads"]
@@ -256,12 +263,14 @@ def dbrx(v: Values) -> Architecture:
 
 
 def stablelm(v: Values) -> Architecture:
+    """Build a StableLM: a Llama with LayerNorm and optional parallel blocks."""
     extra = wide_norms(v) if v["qk_layernorm"] else 0
     bias = bool(v["use_qkv_bias"])
     return llama(v, query_key_value_bias=bias, output_bias=False, norm_params=2, attention_extra=extra)
 
 
 def qwen_moe(v: Values) -> Architecture:
+    """Build a Qwen with experts: routed ones and, in some versions, a shared one."""
     experts = experts_of(
         v,
         v["moe_intermediate_size"],
@@ -278,6 +287,7 @@ def qwen_moe(v: Values) -> Architecture:
 
 
 def gpt_oss(v: Values) -> Architecture:
+    """Build a GPT-OSS: experts with biases, attention sinks, a window in every second layer."""
     experts = experts_of(v, router_bias=True, bias=True)
     return llama(v, experts=experts, attention_extra=v["heads"], windows=windows(v, lambda i: i % 2 == 0))
 
@@ -301,6 +311,7 @@ def bert(v: Values, token_types: bool = True, **rules: Any) -> Architecture:
 
 
 def modernbert(v: Values) -> Architecture:
+    """Build a ModernBERT: an encoder with gated feed-forward blocks and windows in most layers."""
     d, gains = v["width"], 2 if v["norm_bias"] else 1
     bias = v["attention_bias"]
     # The first layer has no norm before its attention: the embeddings are normalised.
@@ -317,7 +328,7 @@ def modernbert(v: Values) -> Architecture:
 
 
 def t5(v: Values) -> Architecture:
-    """Build a T5, encoder and decoder; transformers ties its output layer whatever the file says."""
+    """Build a T5, encoder and decoder; transformers always ties its output layer."""
     decoder = v["num_decoder_layers"] or v["depth"]
     return Architecture(
         **_sizes(v, tied=True),

@@ -77,7 +77,7 @@ def _persimmon(v: Values) -> Architecture:
 
 
 def _plain(v: Values, **rules: Any) -> Architecture:
-    """Build a Llama without biases, whatever the file says."""
+    """Build a Llama that never has biases."""
     return llama(v, query_key_value_bias=False, output_bias=False, **rules)
 
 

@@ -2,7 +2,7 @@
 
 Each law is evaluated by itself: the guideline of 2020, the depths of published models of the same size, the
 project's own networks, and others. There is one word of verdict only where all that name a depth at this size
-agree; else a sentence says where the shape stands.
+agree; otherwise a sentence gives the position of the shape.
 """
 
 from __future__ import annotations

@@ -228,11 +228,11 @@ def disagreement(rows: list[Evidence]) -> str:
     return "No law fitted at this size excludes the guideline's depth."
 
 
-def _overlap(one: Depths | None, other: Depths | None) -> bool:
-    if one is None or other is None:
+def _overlap(left: Depths | None, right: Depths | None) -> bool:
+    if left is None or right is None:
         return True
-    low = max(side for side in (one[0], other[0], 1.0) if side is not None)
-    return all(high is None or high >= low for high in (one[1], other[1]))
+    low = max(side for side in (left[0], right[0], 1.0) if side is not None)
+    return all(high is None or high >= low for high in (left[1], right[1]))
 
 
 def listed(names: list[str] | tuple[str, ...]) -> str:

@@ -32,7 +32,7 @@ def best_bounds(
     """Return the best bounds: max(multiset, 0) ≤ log3 sep ≤ min(Theorem 1, Gram).
 
     Args:
-        tokens: sequence length; None means so many tokens that the rank no longer increases.
+        tokens: sequence length; None means enough tokens that the rank no longer increases.
         certified: False also admits the upper bound of Theorem 2, which is not proven beyond two tokens.
         cut: tokens in A, for an unbalanced cut.
         residual: with skip connections. The lower bound and the Gram bound hold unchanged; the published

@@ -28,7 +28,7 @@ _CHUNK = 1 << 15  # elements reduced at a time
 
 
 def max_products(network: dict[str, Any]) -> int:
-    """Return the largest number of products of two centred residues that are added before a reduction."""
+    """Return the largest number of products of two centred residues that can be added before a reduction."""
     size = max(2 * network["width"], network["heads"] * network["width"])
     return int(max(size, network["tokens_a"], network["tokens_b"])) + 1
 

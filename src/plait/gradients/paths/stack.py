@@ -28,7 +28,6 @@ Layer = Callable[[Tensor], Tensor]  # (T, N) → (T, N)
 
 def stack_of(model: Recurrent) -> list[Layer]:
     """Return the layers of a `Recurrent`, for example a `plait.Transformer`, as functions (T, N) → (T, N)."""
-
     if model.bidirectional:
         raise ConfigError("model: expected one that reads forwards, got a bidirectional one")
 

@@ -103,7 +103,7 @@ def bench_attention(
 
 
 def _peak(step: Callable[[], object], device: torch.device) -> dict[str, float]:
-    """Return the peak memory of a call, in MB, on a GPU: what it allocates beside its inputs."""
+    """Return the peak memory of a call, in MB, on a GPU: what it allocates in addition to its inputs."""
     return {"peak MB": peak_megabytes(lambda: step, device)} if device.type == "cuda" else {}
 
 

@@ -19,7 +19,7 @@ from plait.models import MODELS, State
 from plait.ops.parity import TOLERANCE
 from plait.ops.scan import record_backends
 
-__all__ = ["BOUNDED", "Cell", "run_cell"]
+__all__ = ["BOUNDED", "SweepCell", "run_cell"]
 
 BOUNDED = ("relrnn", "rellstm", "relgru", "unirnn", "unilstm")
 # Number of rows that are compared. Rows are independent, and only the outputs of these rows are
@@ -31,7 +31,7 @@ _OF_A_WALK = {torch.float32: 5.0, torch.bfloat16: 1.0}
 
 
 @dataclass(frozen=True)
-class Cell:
+class SweepCell:
     """A layer, its sizes and its options.
 
     `window`, `capacity`, `relevance`, `grad_limit` and `nonlinearity` are ignored by models without them.
@@ -58,7 +58,7 @@ class Cell:
     def title(self) -> str:
         """Description of the cell in one line.
 
-        >>> Cell("rellstm", 96, 333, 37).title
+        >>> SweepCell("rellstm", 96, 333, 37).title
         'rellstm 10→96 w10+10 earned T333 B37 float32'
         """
         parts = [f"{self.model} {self.input_size}→{self.hidden}"]
@@ -91,7 +91,7 @@ class Cell:
 class _Walk:
     """The input, resets and output gradients of `steps` steps, the same on every device."""
 
-    def __init__(self, cell: Cell, steps: int) -> None:
+    def __init__(self, cell: SweepCell, steps: int) -> None:
         generator = torch.Generator().manual_seed(cell.seed + steps)
         dtype = getattr(torch, cell.dtype)
         self.x = torch.randn(steps, cell.rows, cell.input_size, generator=generator).to(dtype)
@@ -138,7 +138,7 @@ def _parts(state: Any) -> dict[str, Tensor]:
     return values
 
 
-def run_cell(cell: Cell) -> dict[str, Any]:
+def run_cell(cell: SweepCell) -> dict[str, Any]:
     """Run a cell and return its record: `failures` (one line each), the backends, warnings and seconds.
 
     The first call runs all steps, forward and backward, as a user's first call would; its results must be
@@ -165,7 +165,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _short(cell: Cell) -> int:
+def _short(cell: SweepCell) -> int:
     """Return the number of steps of the short sequence."""
     steps = min(cell.steps, _COMPARED_STEPS[getattr(torch, cell.dtype)])
     return min(steps, cell.window + cell.capacity) if cell.model in BOUNDED else steps
@@ -179,7 +179,7 @@ def _not_finite(values: dict[str, Tensor]) -> list[str]:
     ]
 
 
-def _compared(cell: Cell, module: nn.Module, steps: int) -> list[str]:
+def _compared(cell: SweepCell, module: nn.Module, steps: int) -> list[str]:
     dtype = getattr(torch, cell.dtype)
     rows = torch.linspace(0, cell.rows - 1, min(cell.rows, _COMPARED_ROWS)).long().unique()
     walk = _Walk(cell, steps)
@@ -216,4 +216,4 @@ def _difference(name: str, x: Tensor, y: Tensor, allowed: float) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(run_cell(Cell(**json.loads(sys.argv[1])))) + "\n")
+    sys.stdout.write(json.dumps(run_cell(SweepCell(**json.loads(sys.argv[1])))) + "\n")

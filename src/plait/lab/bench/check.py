@@ -94,12 +94,12 @@ class Change:
 def changes(before: Measured, now: list[Measured], tolerance: float) -> list[Change]:
     """Compare each part's ratio with the smallest of its new measurements.
 
-    The smallest, because other load on the machine seldom disturbs every measurement. A layer is slower if
+    The smallest, because other load on the machine rarely disturbs every measurement. A layer is slower if
     its ratio grew by more than `tolerance` plus the standard error of the two medians.
     """
     measured_changes = []
     for part, then in before.ratios.items():
-        best = min(now, key=lambda one: one.ratios[part])
+        best = min(now, key=lambda row: row.ratios[part])
         chance = math.hypot(before.error, best.error)
         growth = best.ratios[part] / then - 1
         measured_changes.append(
@@ -115,19 +115,19 @@ def settled(
     attempts: int = _ATTEMPTS,
 ) -> list[Change]:
     """Measure everything, then repeat what seems slower, up to `attempts` measurements each."""
-    seen: dict[Any, list[Measured]] = {one.key: [] for one in before}
+    seen: dict[Any, list[Measured]] = {row.key: [] for row in before}
     doubtful = before
     for _ in range(attempts):
-        for one in measure(doubtful):
-            seen[one.key].append(one)
+        for row in measure(doubtful):
+            seen[row.key].append(row)
         doubtful = [
-            one
-            for one in doubtful
-            if any(change.growth > tolerance for change in changes(one, seen[one.key], tolerance))
+            row
+            for row in doubtful
+            if any(change.growth > tolerance for change in changes(row, seen[row.key], tolerance))
         ]
         if not doubtful:
             break
-    return [change for one in before for change in changes(one, seen[one.key], tolerance)]
+    return [change for row in before for change in changes(row, seen[row.key], tolerance)]
 
 
 def bench_check(
@@ -199,28 +199,28 @@ def _read(file: Path) -> tuple[dict[str, Any], list[Measured]]:
 def _measure(first: LayerConfig, wanted: list[Measured], tf32: bool, repeats: int) -> list[Measured]:
     """Measure the same rows now; those of one size take turns."""
     now = []
-    keys = {one.key for one in wanted}
-    for hidden, precision in dict.fromkeys((one.hidden, one.precision) for one in wanted):
-        group = [one for one in wanted if (one.hidden, one.precision) == (hidden, precision)]
+    keys = {row.key for row in wanted}
+    for hidden, precision in dict.fromkeys((row.hidden, row.precision) for row in wanted):
+        group = [row for row in wanted if (row.hidden, row.precision) == (hidden, precision)]
         sized = replace(first, hidden=hidden, dtype=PRECISIONS[precision])
         entries = _entries(sized, group, tf32)
-        for steps, rows in dict.fromkeys((one.steps, one.rows) for one in group):
+        for steps, rows in dict.fromkeys((row.steps, row.rows) for row in group):
             now += _ours(measured(entries, steps, rows, {"rounds": repeats}))
-    now = [one for one in now if one.key in keys]
-    if missing := keys - {one.key for one in now}:
+    now = [row for row in now if row.key in keys]
+    if missing := keys - {row.key for row in now}:
         raise BackendError(f"{sorted(missing)[0][0]} × {sorted(missing)[0][1]} of the file does not run here")
     return now
 
 
 def _entries(sized: LayerConfig, group: list[Measured], tf32: bool) -> list[Entry]:
     """Return torch's LSTM and the layers of the file, without backends that fail the parity check."""
-    titles, backends = ({getattr(one, part) for one in group} for part in ("layer", "backend"))
+    titles, backends = ({getattr(row, part) for row in group} for part in ("layer", "backend"))
     learned = {replace(sized, layer=name, relevance="learned").title: name for name in BOUNDED}
     known_as = {replace(sized, layer=name).title: name for name in LAYERS} | learned
     names = {known_as[title] for title in titles if title in known_as}
     relevance = "learned" if titles & {*learned} else "earned"
     entries = [*entries_of(sized, sorted(names), sorted(backends), relevance, tf32)]
-    pairs = {(one.layer, one.backend) for one in group}
+    pairs = {(row.layer, row.backend) for row in group}
     there = [e for e in entries if e.config.layer == BASELINE or (e.config.title, e.backend) in pairs]
     if wrong := [line for entry in there for line in entry.failures]:
         raise BackendError(f"parity failed: {'; '.join(wrong)}")

@@ -23,7 +23,7 @@ _CELLS = {"relrnn": "elman", "rellstm": "lstm", "relgru": "gru"}
 BOUNDED = tuple(_CELLS)
 _FULL = {"memrnn": "elman", "memlstm": "lstm"}
 WINDOW = CAPACITY = 10
-# of models whose memory is an option
+# options of models whose memory is an option
 _OPTIONS: dict[str, dict[str, Any]] = {
     "transformer": {"memory": "relevancy", "window": WINDOW, "capacity": CAPACITY}
 }

@@ -119,6 +119,7 @@ def _scan_differences(config: LayerConfig) -> list[str]:
 
 @contextlib.contextmanager
 def matmul_precision(name: str) -> Iterator[None]:
+    """Set torch's precision of float32 matrix products within the context."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(name)
     try:

@@ -72,9 +72,9 @@ def with_defaults(env_name: str, seed: int) -> Any:
 
 
 def make_vector_env(env_name: str, num_envs: int, seed: int) -> Any:
-    """Build Farama's environments in that library's vector environment, with our observations.
+    """Build Farama's environments in Stable-Baselines3's vector environment, with our observations.
 
-    These are image, direction and the mission as tokens; that library refuses text.
+    These are image, direction and the mission as tokens, since Stable-Baselines3 refuses text.
     """
     import minigrid  # noqa: F401  (registers its environments with gymnasium)
     import numpy as np
@@ -84,7 +84,7 @@ def make_vector_env(env_name: str, num_envs: int, seed: int) -> Any:
     class Tokens(ObservationWrapper):
         def __init__(self, env: Any) -> None:
             super().__init__(env)
-            # bounds below 255: otherwise that library treats it as an image and rescales it
+            # bounds below 255: otherwise Stable-Baselines3 treats it as an image and rescales it
             self.observation_space = spaces.Dict(
                 image=spaces.Box(0, 10, (7, 7, 3), np.uint8),
                 direction=spaces.Box(0, 3, (1,), np.uint8),
@@ -104,7 +104,7 @@ def make_vector_env(env_name: str, num_envs: int, seed: int) -> Any:
 def play(model: Any, callback: Any = None) -> Any:
     """Fill the model's rollout buffer and return the `callback` for the next call.
 
-    With `model.train()` it makes up that library's `learn`, whose parts cannot be timed separately.
+    With `model.train()` it does the work of the library's `learn`, whose parts cannot be timed separately.
     """
     if callback is None:
         _, callback = model._setup_learn(10**12)
@@ -133,7 +133,7 @@ def _extractor() -> Any:
             self.encoder = GridEncoder(features_dim)
 
         def forward(self, observation: dict[str, Any]) -> Any:
-            # that library converts every Box to float
+            # Stable-Baselines3 converts every Box to float
             image, direction, mission = (observation[key].byte() for key in ("image", "direction", "mission"))
             return self.encoder(GridObservation(image, direction.squeeze(-1), mission))
 

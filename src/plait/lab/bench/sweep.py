@@ -19,7 +19,7 @@ from typing import IO, Any, Literal
 
 from plait.errors import DataError, check_int, check_min, check_seed
 from plait.files import destination, writing
-from plait.lab.bench.cell import BOUNDED, Cell
+from plait.lab.bench.cell import BOUNDED, SweepCell
 from plait.lab.machine import check_folder, circumstances, describe
 from plait.lab.result import CommandResult
 from plait.lab.training.process import device_named
@@ -71,8 +71,8 @@ def bench_sizes(
     processes = min(12, os.cpu_count() or 1) if parallel is None else parallel
     check_int(1, 1024, parallel=processes)
     check_folder(out)
-    place = device_named(device)
-    wanted = cells_of(cells, seed, str(place), backend)
+    target = device_named(device)
+    wanted = cells_of(cells, seed, str(target), backend)
     known = _read(out) if out else {}
     todo = [cell for cell in wanted if _key(asdict(cell)) not in known]
     began, records = time.monotonic(), [known[_key(asdict(c))] for c in wanted if _key(asdict(c)) in known]
@@ -86,12 +86,12 @@ def bench_sizes(
                         file.flush()
         except KeyboardInterrupt:
             pass  # the table shows the cells so far
-    data = circumstances(place, processes, commit or None) | {"seed": seed, "cells": records}
+    data = circumstances(target, processes, commit or None) | {"seed": seed, "cells": records}
     data["not_finished"] = len(wanted) - len(records)
     return _result(data, time.monotonic() - began)
 
 
-def cells_of(count: int, seed: int, device: str, backend: str = "auto") -> list[Cell]:
+def cells_of(count: int, seed: int, device: str, backend: str = "auto") -> list[SweepCell]:
     """Return the cells of a sweep: `chosen_cells`, then random ones up to `count`.
 
     >>> cells_of(50, 0, "cuda")[0].title
@@ -104,16 +104,20 @@ def cells_of(count: int, seed: int, device: str, backend: str = "auto") -> list[
     return [replace(_within(cell, kind), device=device, backend=backend) for cell in cells]
 
 
-def chosen_cells() -> list[Cell]:
+def chosen_cells() -> list[SweepCell]:
     """Return cells of odd sizes with every model and relevance, those most likely to fail first."""
-    cells = [Cell("rellstm", 96, 333, 37), Cell("relrnn", 96, 63, 3), Cell("relgru", 160, 63, 37)]
+    cells = [
+        SweepCell("rellstm", 96, 333, 37),
+        SweepCell("relrnn", 96, 63, 3),
+        SweepCell("relgru", 160, 63, 37),
+    ]
     kinds = [(model, "earned") for model in _MODELS] + [(m, "learned") for m in _MODELS if "rel" in m]
     for n in range(3 * len(_ODD_SIZES)):
         model, relevance = kinds[n * 3 % len(kinds)]
         slots = _ODD_SLOTS[n % len(_ODD_SLOTS)]
         window = max(1, slots // 2 if n % 4 else slots - 1)
         cells.append(
-            Cell(
+            SweepCell(
                 model,
                 _ODD_SIZES[n % len(_ODD_SIZES)],
                 _ODD_STEPS[(n + n // 10) % len(_ODD_STEPS)],
@@ -131,7 +135,7 @@ def chosen_cells() -> list[Cell]:
     return cells
 
 
-def _random_cell(drawn: random.Random) -> Cell:
+def _random_cell(drawn: random.Random) -> SweepCell:
     def size(most: int, least: int = 1) -> int:  # log-uniform
         return round(math.exp(drawn.uniform(math.log(least), math.log(most))))
 
@@ -139,7 +143,7 @@ def _random_cell(drawn: random.Random) -> Cell:
     hidden = drawn.choice([drawn.randint(1, 512), size(512), 32 * drawn.randint(1, 16)])
     slots = drawn.choice([drawn.randint(4, 32), drawn.randint(4, 64), size(512, 4)])
     window = drawn.randint(1, slots - 1)
-    return Cell(
+    return SweepCell(
         model,
         hidden,
         drawn.choice([1, drawn.randint(2, 64), size(1020)]),
@@ -158,7 +162,7 @@ def _random_cell(drawn: random.Random) -> Cell:
     )
 
 
-def _within(cell: Cell, device: str) -> Cell:
+def _within(cell: SweepCell, device: str) -> SweepCell:
     """Return the cell with its rows and steps reduced to what the device can compute in reasonable time."""
     most = _MOST_WORK[device]
     while cell.steps * cell.rows > 1:
@@ -173,7 +177,7 @@ def _within(cell: Cell, device: str) -> Cell:
     return cell
 
 
-def _results(cells: list[Cell], processes: int, until: float) -> Generator[dict[str, Any]]:
+def _results(cells: list[SweepCell], processes: int, until: float) -> Generator[dict[str, Any]]:
     """Run cells in parallel and yield their records; kill what still runs at the time limit or on close."""
     waiting, running = [*reversed(cells)], list[_Running]()
     try:
@@ -182,16 +186,16 @@ def _results(cells: list[Cell], processes: int, until: float) -> Generator[dict[
                 running.append(_Running(waiting.pop(), processes))
             if time.monotonic() >= until:
                 return
-            for one in [one for one in running if one.is_over()]:
-                running.remove(one)
-                yield one.record()
+            for process in [process for process in running if process.is_over()]:
+                running.remove(process)
+                yield process.record()
             time.sleep(0.05)
     finally:
-        for one in running:
-            one.end()
+        for process in running:
+            process.end()
 
 
-def command(cell: Cell) -> list[str]:
+def command(cell: SweepCell) -> list[str]:
     """Return the command that runs a cell in a process of its own."""
     return [sys.executable, "-m", "plait.lab.bench.cell", json.dumps(asdict(cell))]
 
@@ -199,7 +203,7 @@ def command(cell: Cell) -> list[str]:
 class _Running:
     """A process that runs a cell."""
 
-    def __init__(self, cell: Cell, processes: int) -> None:
+    def __init__(self, cell: SweepCell, processes: int) -> None:
         self.cell, self.began = cell, time.monotonic()
         self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115

@@ -100,14 +100,14 @@ def bench_tasks(
     names = parse_names(tasks, tuple(COMPARISONS), "task")
     precise = matmul_precision("high" if tf32 else "highest")
     with limit_threads(threads) as used, precise, data_in(data):
-        found: dict[str, Any] = circumstances(target, used, commit or None)
+        record: dict[str, Any] = circumstances(target, used, commit or None)
         rows = [row for name in names for row in _run(COMPARISONS[name](), target, precision, updates)]
-        found |= {"unit": "an epoch of training", "precision": precision, "rows": rows}
+        record |= {"unit": "an epoch of training", "precision": precision, "rows": rows}
     if out:
-        write_json(out, found)
-    notes = [f"ratio: to {_BASELINE} in the same loop, the median over the turns", describe(found)]
+        write_json(out, record)
+    notes = [f"ratio: to {_BASELINE} in the same loop, the median over the turns", describe(record)]
     table = Table(list(rows[0]), [list(row.values()) for row in rows], f"one epoch, {precision}", notes)
-    return CommandResult(found, (table,))
+    return CommandResult(record, (table,))
 
 
 def _run(

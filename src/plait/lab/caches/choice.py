@@ -22,8 +22,8 @@ class ChoiceRecipe:
 
     At a step the oracle keeps the `capacity` older states that later queries read most, by the attention
     u_j of recipe `usage`. The loss is $\sum_j |\sqrt{u_j} - \sqrt{v}| \log(1 + e^{∓(r_j - θ)})$, where v is
-    the use at the oracle's threshold and θ the rank at the scores' own. So states that nobody reads need not
-    be told apart, and those far above the threshold count most.
+    the use at the oracle's threshold and θ the rank at the scores' own. So states that are never read need
+    not be distinguished, and those far above the threshold count most.
     """
 
     name = "choice"

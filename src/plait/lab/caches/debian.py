@@ -1,6 +1,6 @@
 """Long English texts from Debian's documentation packages, which APT downloads and verifies.
 
-Packages are read as archives and never installed. Each package's copyright file lies beside its texts.
+Packages are read as archives and never installed. Each package's copyright file is stored with its texts.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def unpack(archive: Path, folder: Path, licence: str) -> Package:
     """Write the texts of a .deb file to a folder; of several formats, the one with the most text.
 
     Raises:
-        DataError: if it is no package, or has no texts.
+        DataError: if it is not a package, or has no texts.
     """
     texts: dict[str, dict[str, str]] = {kind: {} for kind in _KINDS}
     notice = b""
@@ -133,10 +133,10 @@ class _Text(html.parser.HTMLParser):
 
 
 def without_tags(page: str) -> str:
-    """Return the visible text of an HTML page, a blank line between paragraphs.
+    r"""Return the visible text of an HTML page, a blank line between paragraphs.
 
     >>> without_tags("<title>x</title><p>One  <b>two</b>.</p><script>3</script><p>Four &amp; five")
-    'One two.\\n\\nFour & five\\n'
+    'One two.\n\nFour & five\n'
     """
     reader = _Text()
     reader.feed(page)

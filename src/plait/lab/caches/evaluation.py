@@ -34,7 +34,7 @@ from plait.lab.runs.folder import Journal, locked, read_json, write_json
 __all__ = [
     "CHUNK",
     "FULL",
-    "Cell",
+    "EvaluationCell",
     "Settings",
     "Variant",
     "cache_bytes",
@@ -61,7 +61,7 @@ class Variant:
     window: int = 0
     sinks: int = 0
     scores: Scores | None = field(default=None, compare=False)
-    digest: str | None = None  # of the scores
+    digest: str | None = None  # digest of the scores
 
     @staticmethod
     def of(
@@ -145,7 +145,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Cell:
+class EvaluationCell:
     """One batch of one task for one variant: "text" or a kind of needle, and the numbers of its cases."""
 
     task: str
@@ -217,17 +217,17 @@ def evaluate(
     return len(todo)
 
 
-def _cells(settings: Settings, variants: Sequence[Variant]) -> Iterator[Cell]:
+def _cells(settings: Settings, variants: Sequence[Variant]) -> Iterator[EvaluationCell]:
     tasks = [("text", settings.documents), *((kind, settings.needles) for kind in settings.kinds)]
     for task, count in tasks:
         for first in range(0, count, settings.batch):
             numbers = tuple(range(first, min(first + settings.batch, count)))
-            yield from (Cell(task, numbers, variant) for variant in variants)
+            yield from (EvaluationCell(task, numbers, variant) for variant in variants)
 
 
 def _measure(
     lm: LanguageModel,
-    cell: Cell,
+    cell: EvaluationCell,
     settings: Settings,
     chosen: Sequence[Document],
     prose: Sequence[Document],

@@ -195,7 +195,7 @@ def _rank_gradient(
     kept = kept.unsqueeze(2)
     total = energies.masked_fill(~kept, -torch.inf).logsumexp(dim=-1, keepdim=True)
     energies -= total
-    weights = torch.where(kept, energies, -softplus(-energies)).exp()  # of an evicted one: w / (1 + w)
+    weights = torch.where(kept, energies, -softplus(-energies)).exp()  # an evicted state has w / (1 + w)
     gain = (d_output @ value.unsqueeze(2).mT).float()
     gain -= (d_output.float() * output.float()).sum(dim=-1, keepdim=True)
     return ((gain * weights).sum(dim=2) * slope).sum(dim=2)

@@ -1,6 +1,6 @@
 """Facts in training documents: stated in prose, asked for later, with the answer in the text.
 
-Prose alone seldom reads a state again after a thousand tokens, so scores trained on it have no reason to keep
+Prose alone rarely reads a state again after a thousand tokens, so scores trained on it have no reason to keep
 what a question may need. Formats and wordings differ from those of `plait.lab.caches.needles`, which
 measures.
 """
@@ -20,7 +20,7 @@ __all__ = ["FACTS", "FactWriter", "Written"]
 
 _MOST = 8  # facts of a document
 _SHARE = 3  # facts and questions take at most 1 / _SHARE of a document
-_AT_THE_END = 0.6  # share of questions at the end of the document; the others come between
+_AT_THE_END = 0.6  # share of questions at the end of the document; the others are within it
 _UNASKED = 0.2  # share of facts without a question, so that scores cannot know in advance which matter
 _TRIES = 4  # attempts to draw a fact that is new and fits
 _FIRST = (

@@ -42,9 +42,9 @@ def put_into(
     begins: list[int] = []
     done = 0
     for depth, sentence in zip(depths, sentences, strict=True):
-        place = min(ends or [len(prose) // 2], key=lambda end: abs(end - depth * len(prose)))
-        text += prose[done:place]
-        done = max(done, place)
+        position = min(ends or [len(prose) // 2], key=lambda end: abs(end - depth * len(prose)))
+        text += prose[done:position]
+        done = max(done, position)
         begins.append(len(text))
         text += sentence
     return text + list(prose[done:]), begins

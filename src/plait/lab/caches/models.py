@@ -63,7 +63,7 @@ class LanguageModel:
 def open_model(path: Path, device: torch.device | None = None, dtype: str = "auto") -> LanguageModel:
     """Open a model.
 
-    A .gguf file is converted on first use to a folder beside it, named as the file without its suffix; the
+    A .gguf file is converted on first use to a folder next to it, named as the file without its suffix; the
     next time that folder is read, in seconds.
 
     Args:
@@ -148,7 +148,7 @@ def convert_gguf(path: Path, folder: Path) -> Path:
 
 
 def _converted(path: Path) -> Path:
-    """Return the folder beside a .gguf file, converting the file if there is none yet."""
+    """Return the folder converted from a .gguf file; convert the file if there is none yet."""
     folder = path.with_suffix("")
     if not folder.exists():
         try:

@@ -36,15 +36,15 @@ from plait.lab.caches.models import LanguageModel
 from plait.lab.caches.texts import Document, part_of
 from plait.lab.runs.checkpoint import Checkpoint
 from plait.lab.runs.folder import read_json
-from plait.lab.runs.spec import parse_spec
 from plait.lab.training.callbacks import ProgressFormat, Results
 from plait.lab.training.learner import Learner, Schedule, Step, generator_for
 from plait.lab.training.process import Group
+from plait.lab.training.run_spec import parse_spec
 from plait.lab.training.session import Fitted, train
 from plait.lab.training.stop import Stop
 from plait.provenance import commit
 
-__all__ = ["RECIPES", "ScoresLearner", "ScoresOptions", "refuse_to_build", "train_scores"]
+__all__ = ["RECIPES", "ScoresLearner", "ScoresOptions", "train_scores"]
 
 FORMAT = "plait scores 1"
 RECIPES: dict[str, type[UsageRecipe] | type[ChoiceRecipe] | type[EvictionRecipe]] = {
@@ -280,18 +280,6 @@ def train_scores(
     if folder is not None:
         scores.save(folder, language.model)
     return scores.eval(), fitted
-
-
-def refuse_to_build(*_: Any) -> Learner:
-    """Refuse to build the learner for `plait train --resume`: a run does not contain its model and texts.
-
-    Raises:
-        ConfigError: always.
-    """
-    raise ConfigError(
-        "scores: expected the model and the texts as at the start; continue with "
-        "plait cache train MODEL --text FILE --out FOLDER --resume and the options of the start"
-    )
 
 
 def _with_minutes(

@@ -118,7 +118,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan shape": ("plait.lab.commands.plan:shape", "depth and width for a parameter budget (plan 1.3B)"),
     "plan judge": (
         "plait.lab.commands.plan:judge_shape",
-        "how deep a shape, or a config.json, is beside a fit, other models and laws",
+        "compare the depth of a shape, or of a config.json, with a fit, other models and laws",
     ),
     "plan table": ("plait.lab.commands.plan:table", "published models against the guideline"),
     "rank": ("plait.lab.commands.rank:rank", "the exact separation rank of a small network"),
@@ -215,8 +215,8 @@ def _error_message(error: BaseException) -> str:
     if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
         return "out of memory: take a smaller size, batch, length or width, or a machine with more of it"
     return (
-        f"{type(error).__name__}: {error} (a fault of plait's, not yours: please report it, with what the "
-        "same command prints with --debug)"
+        f"{type(error).__name__}: {error} (a bug in plait, please report it with the output of the "
+        "same command with --debug)"
     )
 
 

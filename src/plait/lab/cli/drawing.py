@@ -76,9 +76,9 @@ def column_widths(table: Table, width: int, borders: tuple[int, int] = BOXED) ->
 
 
 def blocks(table: Table, width: int) -> Iterator[str]:
-    """Yield the lines of a table with one block per row, for a terminal too narrow for its columns.
+    r"""Yield the lines of a table with one block per row, for a terminal too narrow for its columns.
 
-    >>> print(*blocks(Table(["model", "score"], [["lstm", 0.125], ["relrnn", 1.0]]), 10), sep="\\n")
+    >>> print(*blocks(Table(["model", "score"], [["lstm", 0.125], ["relrnn", 1.0]]), 10), sep="\n")
     lstm
       score  0.125
     relrnn

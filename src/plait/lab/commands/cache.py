@@ -194,7 +194,9 @@ def generate_bounded(
     from plait.lab.training.process import device_named
 
     name = policy or ("sinks" if scores is None else "learned")
-    _policies(name, None if name != "learned" else scores)
+    _policies(name, scores)
+    if scores is not None and name != "learned":
+        raise ConfigError(f"scores: the policy {name} takes none; leave out --scores or --policy")
     variant = Variant(FULL) if name == FULL else Variant.of(name, slots, window, sinks)
     lm = open_model(model, device_named(device))
     if name == "learned":

@@ -43,8 +43,8 @@ def compare(
         out: the folder for the runs, index.html and compare.json.
         quiet: show no progress.
     """
+    from plait.lab.bench.comparison import Question, run_comparison
     from plait.lab.report.compare_page import as_data, comparison_table, headline, write_compare_page
-    from plait.lab.report.comparison import Question, run_comparison
     from plait.lab.runs.folder import write_json
 
     names = tuple(dict.fromkeys(name.strip() for name in models.split(",") if name.strip()))

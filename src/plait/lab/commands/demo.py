@@ -23,7 +23,7 @@ def demo(out: Path = Path("demo"), seed: int = 0, fresh: bool = False, quiet: bo
         quiet: show no progress.
     """
     check_seed(seed=seed)
-    from plait.lab.report.demo import Plan, run_demo
+    from plait.lab.experiments.demo import Plan, run_demo
     from plait.lab.report.demo_page import headline, results_table, write_demo_page
 
     plan = Plan()

@@ -77,4 +77,4 @@ def curves(
 
 
 def _written(path: Path, existed: bool) -> str:
-    return f"{path} (in place of the picture that was there)" if existed else str(path)
+    return f"{path} (replaced the previous picture)" if existed else str(path)

@@ -225,7 +225,7 @@ def _check_result(path: Path, checked: CertificateCheck) -> CommandResult:
         ["network", shape + (", residual connections" if net["residual"] else "")],
         ["shown", f"the generic separation rank is at least {checked.rank:,}"],
         ["proven bound", f"{checked.gram:,}" + (": the rank is certain" if checked.certain else "")],
-        ["a false witness passes", f"with chance 2^{checked.forged_log2:.0f} a try"],
+        ["a false witness passes", f"with probability 2^{checked.forged_log2:.0f} per attempt"],
         [
             "entries computed",
             f"{checked.entries:,} mod {certificate['witness']['p']}, seed {certificate['witness']['seed']}",

@@ -63,7 +63,7 @@ def reproduce(
         columns: only columns whose name contains one of these words, separated by commas: learned,chrono.
         seeds: these seeds instead of the experiment's own, separated by commas: 0,1.
         updates: train for at most this many updates; runs of another length count as different runs.
-        steps: table4: environment steps instead of 5,000,000; such runs, too, count as different runs.
+        steps: table4: environment steps instead of 5,000,000; such runs also count as different runs.
         backend: table4: minigrid (Farama's, unchanged) or envpool (C++, about twice as fast overall).
         recipe: published (the paper's tables, the authors' script) or plait (our recommendation), for the
             paper's experiments except table4, figure7 and figure9; in one folder, both are reported together.
@@ -95,15 +95,15 @@ def reproduce(
                 name, smoke, text, out, draw, device, max_minutes, together or 4, graphs=not no_graphs
             ),
         )
-    from plait.lab.experiments.launch import Means, carry_out, summarise
+    from plait.lab.experiments.launch import ExecutionOptions, run_experiment, summarise
 
     selection = Selection.read(
         models, delays, rows, columns, seeds, updates=updates, steps=steps, backend=backend
     )
     experiment = selection.of(experiment_named(name, smoke, recipe))
     folder = out or Path("runs", f"{experiment.name}-smoke" if smoke else experiment.name)
-    means = Means(device, together, ray, mps, max_minutes, reuse, retry)
-    outcome, jobs = carry_out(experiment, folder, means)
+    options = ExecutionOptions(device, together, ray, mps, max_minutes, reuse, retry)
+    outcome, jobs = run_experiment(experiment, folder, options)
     lines: tuple[str | Table, ...] = (summarise(outcome), *_pack(folder, pack, pack_light))
     data: dict[str, Any] = {
         "experiment": experiment.name,

@@ -149,7 +149,7 @@ def _hugging_face(
     if missing:
         state += f", but {len(missing)} tensors that they lack are random: {', '.join(missing[:3])}"
         state += " …" if len(missing) > 3 else ""
-    loss_name = "its surprise at the last token" if causal else "its state at the first token"
+    loss_name = "its loss at the last token" if causal else "its state at the first token"
     about = f"({state}): {loss_name} of {sequences} sequences of {length} random tokens"
     return Subject(model.eval(), batch, surprise if causal else first, about)
 

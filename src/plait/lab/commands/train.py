@@ -16,9 +16,9 @@ from plait.lab.result import CommandResult
 from plait.lab.training.option_defaults import defaults_for
 from plait.lab.training.options import (
     SMALL_TEXT,
-    MeansOptions,
     ModelOptions,
     RecipeOptions,
+    RuntimeOptions,
     TaskOptions,
     published_for,
     recommended,
@@ -26,12 +26,13 @@ from plait.lab.training.options import (
 from plait.table import Table, percent, scored
 
 if TYPE_CHECKING:
-    from plait.lab.runs.spec import RunSpec
+    from plait.lab.runs.kinds import Kind
     from plait.lab.tasks import Task
+    from plait.lab.training.run_spec import RunSpec
     from plait.lab.training.session import Fitted
     from plait.lab.training.spec import SupervisedSpec
 
-__all__ = ["configured", "described_run", "resumed", "train", "trained"]
+__all__ = ["configured", "resumed", "to_spec", "train", "trained"]
 
 # Tasks that cannot be described by this command's options.
 _FROM_ELSEWHERE = {"data": "these are passed in Python: plait.fit(model, (X, y), held_out=0.2)"}
@@ -52,7 +53,7 @@ def train(
     backend: str = "auto",
     config: Annotated[str | None, option(metavar="RUN|FILE")] = None,
     resume: Annotated[str | None, option(metavar="RUN")] = None,
-    means: MeansOptions = MeansOptions(),  # noqa: B008
+    runtime: RuntimeOptions = RuntimeOptions(),  # noqa: B008
 ) -> CommandResult | None:
     """Train a model on a task, repeat a run, or continue one: plait train copy, plait train --config RUN.
 
@@ -71,8 +72,9 @@ def train(
         epochs: passes over the training data, instead of --updates.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then a download.
         backend: backend of the model's scan; auto chooses.
-        config: train the run that this file describes, or this run anew: a config.json, a run's folder or id.
-            Task and model are those of the description; --seed and the other hyperparameters replace its own.
+        config: train the run that this file describes, or repeat this run: a config.json, a run's folder or
+            id. Task and model are those of the description; --seed and the other hyperparameters replace its
+            own.
         resume: resume this run, bit-exactly, with the options it was started with; only --updates may grow.
     """
     if [task, config, resume].count(None) != 2:
@@ -88,14 +90,14 @@ def train(
                 raise ConfigError(f"{task}: {_FROM_ELSEWHERE[task]}")
             values = {"name": name_of(task), **explicit_options(of_task), **_named_values(task_option)}
             of_network = {**explicit_options(of_model), **_named_values(model_option)}
-            return trained(described_run(values, of_network, of_recipe, epochs, means), means, backend)
+            return trained(to_spec(values, of_network, of_recipe, epochs, runtime), runtime, backend)
         model = {k: v for k, v in explicit_options(of_model).items() if v != getattr(ModelOptions, k)}
         others = {"task_option": task_option, "model_option": model_option, "epochs": epochs}
         fixed = {**explicit_options(of_task), **model, **{k: v for k, v in others.items() if v}}
         recipe = explicit_options(of_recipe)
         if config is not None:
-            return trained(configured(config, fixed, recipe, means.out), means, backend)
-        return resumed(str(resume), {**fixed, **recipe}, means, backend)
+            return trained(configured(config, fixed, recipe, runtime.out), runtime, backend)
+        return resumed(str(resume), {**fixed, **recipe}, runtime, backend)
 
 
 def _named_values(pairs: Iterable[str]) -> dict[str, Any]:
@@ -116,19 +118,19 @@ def _named_values(pairs: Iterable[str]) -> dict[str, Any]:
     return values
 
 
-def described_run(
+def to_spec(
     task: Task | dict[str, Any],
     model: dict[str, Any],
-    of_recipe: Any,
+    of_recipe: RecipeOptions,
     epochs: int | None,
-    means: MeansOptions,
+    runtime: RuntimeOptions,
 ) -> SupervisedSpec:
     """Return the description of a run from explicit options, the task's settings and the defaults."""
     from plait.lab.training.process import device_named
     from plait.lab.training.spec import parse_supervised
 
     recipe = explicit_options(of_recipe)
-    on_cpu = device_named(means.device or "auto").type == "cpu"
+    on_cpu = device_named(runtime.device or "auto").type == "cpu"
     if "name" in model:
         name_of(model["name"])  # trusted, because the user typed it
     spec = parse_supervised(
@@ -141,7 +143,7 @@ def described_run(
         and on_cpu
         and not explicit & {"hidden_size", "batch_size", "epochs", "updates"}
     ):
-        _announce_sizes(model["name"], means.quiet)  # only once the description is known to be valid
+        _announce_sizes(model["name"], runtime.quiet)  # only once the description is known to be valid
     return spec
 
 
@@ -171,7 +173,7 @@ def configured(config: str, fixed: dict[str, Any], recipe: dict[str, Any], out: 
     from plait.lab.runs.archive import SUFFIX, opened
     from plait.lab.runs.folder import read_json
     from plait.lab.runs.reading import find_run
-    from plait.lab.runs.spec import parse_spec
+    from plait.lab.training.run_spec import parse_spec
 
     if fixed:
         raise ConfigError(
@@ -199,25 +201,25 @@ def configured(config: str, fixed: dict[str, Any], recipe: dict[str, Any], out: 
 
 
 def resumed(
-    run: str, explicit: dict[str, Any], means: MeansOptions, backend: str = "auto"
+    run: str, explicit: dict[str, Any], runtime: RuntimeOptions, backend: str = "auto"
 ) -> CommandResult | None:
     """Resume a run, extended if `explicit` has updates or total_timesteps; other options are the run's."""
     from plait.lab.runs.kinds import kind_of
     from plait.lab.runs.reading import find_run, read_run
-    from plait.lab.runs.spec import parse_spec
+    from plait.lab.training.run_spec import parse_spec
 
     fixed = [name for name in explicit if name not in ("updates", "total_timesteps")]
     if fixed:
         raise ConfigError(f"{_flags(fixed)} cannot be given with --resume: the run keeps what it began with")
-    record = read_run(find_run(run, means.out))
+    record = read_run(find_run(run, runtime.out))
     kind, description = kind_of(record.description), record.description
     if explicit:
         per_update = kind.per_update(description["recipe"]) if "updates" in explicit else 1
         length = int(explicit.get("total_timesteps", explicit.get("updates", 0)))
         description = kind.longer(description, length * per_update)
-    if means.threads is None and record.sessions:
-        means = dataclasses.replace(means, threads=record.sessions[0]["threads"])
-    return trained(parse_spec(description), means, backend, record.folder)
+    if runtime.threads is None and record.sessions:
+        runtime = dataclasses.replace(runtime, threads=record.sessions[0]["threads"])
+    return trained(parse_spec(description), runtime, backend, record.folder)
 
 
 def _flags(options: Iterable[str]) -> str:
@@ -227,22 +229,22 @@ def _flags(options: Iterable[str]) -> str:
 
 
 def trained(
-    spec: RunSpec, means: MeansOptions, backend: str = "auto", resumed: Path | None = None
+    spec: RunSpec, runtime: RuntimeOptions, backend: str = "auto", resumed: Path | None = None
 ) -> CommandResult | None:
     """Train or resume a run and return its result, with a note on options that had no effect.
 
     Runtime options such as the device have no effect on a run that is complete already.
     """
-    folder, kind = resumed or means.out / spec.id, spec.kind
-    if means.threads is not None:
+    folder, kind = resumed or runtime.out / spec.id, spec.kind
+    if runtime.threads is not None:
         import torch
 
         from plait.lab.training.process import check_threads
 
-        check_threads(means.threads)
-        torch.set_num_threads(means.threads)
+        check_threads(runtime.threads)
+        torch.set_num_threads(runtime.threads)
     callbacks = []
-    if means.tensorboard:
+    if runtime.tensorboard:
         from plait.lab.training.callbacks import TensorBoard
 
         recipe = spec.parts()["recipe"]
@@ -252,26 +254,26 @@ def trained(
     from plait.lab.training.session import train_run
 
     passed: dict[str, Any] = {
-        "device": means.device,
-        "checkpoint_every": means.checkpoint_every,
-        "max_minutes": means.max_minutes,
+        "device": runtime.device,
+        "checkpoint_every": runtime.checkpoint_every,
+        "max_minutes": runtime.max_minutes,
         **({} if backend == "auto" else {"backend": backend}),
     }
     fitted = train_run(
         spec,
         folder=folder,
         resume=resumed is not None,
-        progress=not means.quiet,
-        watchers=callbacks,
+        progress=not runtime.quiet,
+        callbacks=callbacks,
         **passed,
     )
     if not fitted.first:
         return None
-    options = [name for name, value in {**passed, "tensorboard": means.tensorboard}.items() if value]
+    options = [name for name, value in {**passed, "tensorboard": runtime.tensorboard}.items() if value]
     return _result(fitted, kind, options if fitted.already else [], anew=resumed is None)
 
 
-def _result(fitted: Fitted, kind: Any, ignored: list[str], anew: bool) -> CommandResult:
+def _result(fitted: Fitted, kind: Kind, ignored: list[str], anew: bool) -> CommandResult:
     """Return the result of training; `anew` marks a run that was trained from the beginning."""
     summary = fitted.summary
     parts: list[str | Table] = []

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from plait.errors import ConfigError
 from plait.lab.annotations import defaults_from, explicit_options, option
-from plait.lab.commands.train import described_run, trained
+from plait.lab.commands.train import to_spec, trained
 from plait.lab.result import CommandResult
 from plait.lab.training.option_defaults import defaults_for
-from plait.lab.training.options import MeansOptions, ModelOptions, RecipeOptions
+from plait.lab.training.options import ModelOptions, RecipeOptions, RuntimeOptions
 from plait.lab.training.recipe import Recipe, usual_batch
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def train_csv(
     of_recipe: RecipeOptions = RecipeOptions(),  # noqa: B008
     epochs: int | None = None,
     backend: str = "auto",
-    means: MeansOptions = MeansOptions(),  # noqa: B008
+    runtime: RuntimeOptions = RuntimeOptions(),  # noqa: B008
 ) -> CommandResult | None:
     """Train a model on a table of your own: plait train csv visits.csv --target outcome --sequence patient.
 
@@ -120,10 +120,10 @@ def train_csv(
     )
     model = {"hidden_size": _HIDDEN, **explicit_options(of_model)}
     of_recipe, num_epochs = _budget(task, of_recipe, epochs)
-    spec = described_run(task, model, of_recipe, num_epochs, means)
+    spec = to_spec(task, model, of_recipe, num_epochs, runtime)
     facts = task.facts()
-    announce(facts, means.quiet)
-    result = trained(spec, means, backend)
+    announce(facts, runtime.quiet)
+    result = trained(spec, runtime, backend)
     if result is None:
         return None
     naive = task.latest_value()
@@ -134,13 +134,13 @@ def train_csv(
         parts=(
             *result.parts,
             *beside,
-            f"see it as a page: plait report {means.out}",
+            f"see it as a page: plait report {runtime.out}",
             f"predict for new rows: plait predict {result.data['folder']} NEW.csv",
         ),
     )
 
 
-def _budget(task: CsvTask, recipe: Any, epochs: int | None) -> tuple[Any, int | None]:
+def _budget(task: CsvTask, recipe: RecipeOptions, epochs: int | None) -> tuple[RecipeOptions, int | None]:
     """Return hyperparameters and epochs, with enough updates where there are few sequences."""
     explicit, count = explicit_options(recipe), len(task.split().train.lengths)
     changes: dict[str, Any] = {name: value for name, value in _FORECAST.items() if task.horizon}

@@ -8,7 +8,7 @@ from plait.errors import ConfigError
 from plait.lab.annotations import explicit_options, option
 from plait.lab.commands.train import resumed, trained
 from plait.lab.result import CommandResult
-from plait.lab.training.options import MeansOptions, PolicyOptions, PPOOptions
+from plait.lab.training.options import PolicyOptions, PPOOptions, RuntimeOptions
 from plait.lab.training.recipe import PPOConfig
 
 __all__ = ["train_gym", "train_minigrid", "train_popgym"]
@@ -22,7 +22,7 @@ def train_minigrid(
     ppo: PPOOptions = PPOOptions(),  # noqa: B008
     backend: str | None = None,
     resume: Annotated[str | None, option(metavar="RUN")] = None,
-    means: MeansOptions = MeansOptions(),  # noqa: B008
+    runtime: RuntimeOptions = RuntimeOptions(),  # noqa: B008
 ) -> CommandResult | None:
     """Train a policy by PPO in a grid world: plait train minigrid --env DoorKey-5x5 --model rellstm.
 
@@ -38,7 +38,7 @@ def train_minigrid(
             may grow.
     """
     task = {"env": env, "test_env": test_env, "backend": backend}
-    return _trained("minigrid", "DoorKey-5x5", task, memory, ppo, resume, means)
+    return _trained("minigrid", "DoorKey-5x5", task, memory, ppo, resume, runtime)
 
 
 def train_gym(
@@ -50,7 +50,7 @@ def train_gym(
     memory: PolicyOptions = PolicyOptions(),  # noqa: B008
     ppo: PPOOptions = PPOOptions(),  # noqa: B008
     resume: Annotated[str | None, option(metavar="RUN")] = None,
-    means: MeansOptions = MeansOptions(),  # noqa: B008
+    runtime: RuntimeOptions = RuntimeOptions(),  # noqa: B008
 ) -> CommandResult | None:
     """Train a policy by PPO in any Gymnasium environment: plait train gym --env CartPole-v1.
 
@@ -69,7 +69,7 @@ def train_gym(
             may grow.
     """
     task = {"env": env, "test_env": test_env, "time_limit": time_limit, "encoder": encoder}
-    return _trained("gym", "CartPole-v1", task, memory, ppo, resume, means)
+    return _trained("gym", "CartPole-v1", task, memory, ppo, resume, runtime)
 
 
 def train_popgym(
@@ -80,7 +80,7 @@ def train_popgym(
     memory: PolicyOptions = PolicyOptions(),  # noqa: B008
     ppo: PPOOptions = PPOOptions(),  # noqa: B008
     resume: Annotated[str | None, option(metavar="RUN")] = None,
-    means: MeansOptions = MeansOptions(),  # noqa: B008
+    runtime: RuntimeOptions = RuntimeOptions(),  # noqa: B008
 ) -> CommandResult | None:
     """Train a policy by PPO in POPGym: plait train popgym --env RepeatFirstEasy --model rellstm.
 
@@ -96,7 +96,7 @@ def train_popgym(
             may grow.
     """
     task = {"env": env, "test_env": test_env, "encoder": encoder}
-    return _trained("popgym", "RepeatFirstEasy", task, memory, ppo, resume, means)
+    return _trained("popgym", "RepeatFirstEasy", task, memory, ppo, resume, runtime)
 
 
 def _trained(
@@ -106,7 +106,7 @@ def _trained(
     memory: PolicyOptions,
     ppo: PPOOptions,
     resume: str | None,
-    means: MeansOptions,
+    runtime: RuntimeOptions,
 ) -> CommandResult | None:
     if (task["env"] is None) == (resume is None):
         raise ConfigError(
@@ -115,9 +115,9 @@ def _trained(
         )
     explicit = {name: value for name, value in task.items() if value is not None} | explicit_options(memory)
     if resume is not None:
-        return resumed(resume, explicit | explicit_options(ppo), means)
+        return resumed(resume, explicit | explicit_options(ppo), runtime)
     from plait.lab.training.ppo.policy import policy_spec
 
     model = {"model": explicit.pop("name")} if "name" in explicit else {}
     config = PPOConfig(**explicit_options(ppo))
-    return trained(policy_spec(family=family, ppo=config, **model, **explicit), means)
+    return trained(policy_spec(family=family, ppo=config, **model, **explicit), runtime)

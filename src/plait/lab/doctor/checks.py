@@ -90,7 +90,7 @@ def _cuda() -> str:
         )
     raise _Absent(
         f"torch is built for CUDA {torch.version.cuda} and finds no GPU",
-        "see whether nvidia-smi lists one and CUDA_VISIBLE_DEVICES does not hide it",
+        "check that nvidia-smi lists one and that CUDA_VISIBLE_DEVICES does not hide it",
     )
 
 

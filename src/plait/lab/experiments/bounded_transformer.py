@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from plait.lab.experiments.description import Experiment, PlannedRun
-from plait.lab.experiments.keeping import CONTESTANTS, copy_after, described, planned
+from plait.lab.experiments.late_information import CONTESTANTS, copy_after, memory_experiment, planned
 from plait.lab.experiments.untangling.contestants import Contestant
 from plait.lab.experiments.untangling.size import Size
 
@@ -69,7 +69,7 @@ def bounded_transformer(size: Size) -> Experiment:
         recurrent = CONTESTANTS["RelLSTM learned"]  # at the rate and width that were best for it
         beside = {"updates": _UPDATES, "until_accuracy": 0.99, "evaluate_every": 100}
         runs.append(planned(row, "RelLSTM learned", task, recurrent, size, beside))
-    return described(
+    return memory_experiment(
         "bounded-transformer",
         "A Transformer with a bounded memory: copy after a lead-in of blanks, 25 states a head",
         runs,
@@ -99,7 +99,7 @@ def bounded_settings(size: Size) -> Experiment:
         for n in ((60, 200) if size.published else (6,))
         for column, model in _NOISES.items()
     ]
-    described_ = described(
+    experiment = memory_experiment(
         "bounded-settings",
         "A Transformer with a bounded memory: noise on the scores while training",
         runs,
@@ -109,7 +109,7 @@ def bounded_settings(size: Size) -> Experiment:
             f"{_UPDATES} updates.",
         ),
     )
-    return replace(described_, seeds=described_.seeds[:3])
+    return replace(experiment, seeds=experiment.seeds[:3])
 
 
 _POSITIONS = {
@@ -136,7 +136,7 @@ def bounded_delays(size: Size) -> Experiment:
         for column, model in _POSITIONS.items()
         for n in (delay, *further)
     ]
-    return described(
+    return memory_experiment(
         "bounded-delays",
         "A Transformer with a bounded memory at delays it was not trained at, 25 states a head",
         runs,
@@ -176,7 +176,7 @@ def bounded_mqar(size: Size) -> Experiment:
             models |= {name: CONTESTANTS[name] for name in ("LSTM chrono", "RelLSTM learned")}
         row = f"{length} steps, {pairs} pairs" + (f", lead-in {lead_in}" if lead_in else "")
         runs += [planned(row, name, task, model, size, training) for name, model in models.items()]
-    described_ = described(
+    experiment = memory_experiment(
         "bounded-mqar",
         "A Transformer with a bounded memory: values by their keys, 2 · pairs + 16 states a head",
         runs,
@@ -190,7 +190,7 @@ def bounded_mqar(size: Size) -> Experiment:
         ),
     )
     return replace(
-        described_, metric="accuracy of the values asked for", seeds=described_.seeds[:3], source=_ZOOLOGY
+        experiment, metric="accuracy of the values asked for", seeds=experiment.seeds[:3], source=_ZOOLOGY
     )
 
 
@@ -211,7 +211,7 @@ def bounded_denoise(size: Size) -> Experiment:
         planned(f"denoise {shortest} to {long}", column, task, model, _shaped(size, 64), training)
         for column, model in models.items()
     ]
-    return described(
+    return memory_experiment(
         "bounded-denoise",
         "A Transformer with a bounded memory: denoise over 1,000 steps, 25 states a head",
         runs,

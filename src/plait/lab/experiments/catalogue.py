@@ -16,8 +16,8 @@ from plait.lab.experiments.bounded_transformer import (
 )
 from plait.lab.experiments.depthwidth import DEPTHWIDTH
 from plait.lab.experiments.description import Experiment
-from plait.lab.experiments.keeping import keeping
-from plait.lab.experiments.keeping_settings import keeping_settings
+from plait.lab.experiments.late_information import keeping
+from plait.lab.experiments.late_information_search import keeping_settings
 from plait.lab.experiments.like_for_like import like_for_like, like_for_like_search, like_for_like_small
 from plait.lab.experiments.popgym import popgym, popgym_easy
 from plait.lab.experiments.untangling import BY_RECIPE, FULL, ITEMS, SMOKE

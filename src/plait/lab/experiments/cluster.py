@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from plait.errors import BackendError, ConfigError, require
-from plait.lab.experiments.mailbox import EventQueue
+from plait.lab.experiments.event_queue import EventQueue
 from plait.lab.experiments.plan import Job
 from plait.lab.experiments.pool import ATTEMPTS, Event
 from plait.lab.experiments.worker import execute

@@ -1,6 +1,6 @@
 """Schema of an experiment: a paper's table or figure as plain, frozen data. No torch, no clock, no path.
 
-Plain dataclasses; `plait.lab.strict.checked` parses them from JSON and refuses unknown and missing keys.
+Plain dataclasses; `plait.lab.strict.parse` parses them from JSON and refuses unknown and missing keys.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def counted(progress: Progress) -> str:
 
 
 def left(progress: Progress) -> str:
-    """Return the time to the last update at the current speed; reaching an accuracy may end it sooner."""
+    """Return the time to the last update at the current speed; reaching an accuracy may end it earlier."""
     if progress.speed <= 0:
         return "?"
     job = progress.job

@@ -18,13 +18,13 @@ from plait.lab.experiments.folder import import_runs, lock_folder
 from plait.lab.experiments.plan import Job, jobs_of
 from plait.lab.experiments.pool import Pool
 from plait.lab.experiments.processes import Processes, places
-from plait.lab.experiments.runner import Outcome, run_jobs
+from plait.lab.experiments.runner import ExperimentOutcome, run_jobs
 
-__all__ = ["Means", "carry_out", "summarise"]
+__all__ = ["ExecutionOptions", "run_experiment", "summarise"]
 
 
 @dataclass(frozen=True)
-class Means:
+class ExecutionOptions:
     """Runtime options of an experiment; they change a number at most in its last bits."""
 
     device: str = "auto"
@@ -35,43 +35,43 @@ class Means:
     reuse: Path | None = None
     retry: bool = False
     threads: int = 1  # per worker
-    seconds: float | None = None  # of training per run in total, if time ends it
+    seconds: float | None = None  # seconds of training per run in total, if time ends it
     quiet: bool = False
 
 
-def carry_out(
+def run_experiment(
     experiment: Experiment,
     out: Path,
-    means: Means = Means(),  # noqa: B008 (frozen)
+    options: ExecutionOptions = ExecutionOptions(),  # noqa: B008 (frozen)
     stream: TextIO | None = None,
-    write_down: bool = True,
-) -> tuple[Outcome, list[Job]]:
+    write_description: bool = True,
+) -> tuple[ExperimentOutcome, list[Job]]:
     """Train the runs of the experiment that `out` lacks; return the outcome and all jobs.
 
     Args:
         experiment: the experiment.
         out: its folder of runs.
-        means: runtime options.
+        options: runtime options.
         stream: for progress (None: stderr).
-        write_down: write experiment.json, so that a report groups the runs (True).
+        write_description: write experiment.json, so that a report groups the runs (True).
 
     Raises:
         KeyboardInterrupt: after Ctrl-C, when everything is saved.
     """
     check_utf8("name another folder", out=out)
-    jobs = [dataclasses.replace(job, seconds=means.seconds) for job in jobs_of(experiment, out)]
-    devices = places(means.device, means.together)
+    jobs = [dataclasses.replace(job, seconds=options.seconds) for job in jobs_of(experiment, out)]
+    devices = places(options.device, options.together)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(lock_folder(out, experiment if write_down else None))
-        stream = io.StringIO() if means.quiet else stream or sys.stderr
-        if means.ray:
+        stack.enter_context(lock_folder(out, experiment if write_description else None))
+        stream = io.StringIO() if options.quiet else stream or sys.stderr
+        if options.ray:
             from plait.lab.experiments.cluster import quiet
 
             stream = stack.enter_context(quiet(out / "ray.log"))
-        if means.reuse is not None:
-            imported = import_runs(jobs, means.reuse)
-            _write_line(stream, f"{len(imported)} runs imported from {means.reuse}")
-        if means.mps and devices[0] != "cpu":
+        if options.reuse is not None:
+            imported = import_runs(jobs, options.reuse)
+            _write_line(stream, f"{len(imported)} runs imported from {options.reuse}")
+        if options.mps and devices[0] != "cpu":
             from plait.lab.experiments.mps import multi_process_service
 
             stack.enter_context(multi_process_service())
@@ -80,7 +80,7 @@ def carry_out(
         try:
             with display(jobs, stream) as on_progress:
                 outcome = run_jobs(
-                    jobs, out, _pool_of(means, devices), means.max_minutes, on_progress, means.retry
+                    jobs, out, _pool_of(options, devices), options.max_minutes, on_progress, options.retry
                 )
         except KeyboardInterrupt:
             _write_line(stream, "stopped; every run is saved, and the same command continues")
@@ -88,18 +88,18 @@ def carry_out(
     return outcome, jobs
 
 
-def _pool_of(means: Means, devices: list[str]) -> Callable[[int], Pool]:
+def _pool_of(options: ExecutionOptions, devices: list[str]) -> Callable[[int], Pool]:
     def make(jobs: int) -> Pool:
-        if not means.ray:
-            return Processes(devices[:jobs], means.threads)
+        if not options.ray:
+            return Processes(devices[:jobs], options.threads)
         from plait.lab.experiments.cluster import Cluster
 
-        return Cluster(means.ray, len(devices), means.device, means.together or 4)
+        return Cluster(options.ray, len(devices), options.device, options.together or 4)
 
     return make
 
 
-def summarise(outcome: Outcome) -> str:
+def summarise(outcome: ExperimentOutcome) -> str:
     """Return the outcome in a line, with what to do next, and one line for each failed run."""
     parts = [f"{outcome.complete} runs completed in {outcome.seconds:.1f} s", f"{outcome.already} were there"]
     if outcome.diverged:
@@ -111,7 +111,7 @@ def summarise(outcome: Outcome) -> str:
     if outcome.busy:
         parts.append(f"{outcome.busy} in use by another process: wait for it to end, then the same command")
     if outcome.interrupted:
-        parts.append(f"{outcome.interrupted} interrupted again and again: the same command resumes them")
+        parts.append(f"{outcome.interrupted} interrupted repeatedly: the same command resumes them")
     if left := outcome.left - outcome.busy - outcome.interrupted:
         parts.append(f"{left} unfinished ({outcome.reason}): the same command resumes them")
     return "\n".join(["; ".join(parts), *outcome.troubles])

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from plait.lab.experiments.description import Experiment, PlannedRun
-from plait.lab.experiments.keeping import LEAD_INS, copy_after, described, planned
+from plait.lab.experiments.late_information import LEAD_INS, copy_after, memory_experiment, planned
 from plait.lab.experiments.untangling.contestants import GUARDED, Contestant
 from plait.lab.experiments.untangling.size import Size
 
@@ -63,7 +63,7 @@ def like_for_like_search(size: Size) -> Experiment:
         for rule in rules
     ]
     title = f"Learning rates for `like-for-like`: copy at delay {_SMALL_DELAY}, lead-in {_SEARCHED_AT}"
-    experiment = described("like-for-like-search", title, runs, size, _NOTES[:1])
+    experiment = memory_experiment("like-for-like-search", title, runs, size, _NOTES[:1])
     return replace(experiment, seeds=(10, 11)) if size.published else experiment
 
 
@@ -74,7 +74,7 @@ def _compared(name: str, title: str, size: Size, delay: int, training: dict[str,
         for (cell, rule), rate in _BEST.items():
             model = _with(cell, rule, rate)
             runs.append(planned(f"lead-in {lead_in}", f"{cell} {rule}", task, model, size, training))
-    return described(name, title, runs, size, _NOTES)
+    return memory_experiment(name, title, runs, size, _NOTES)
 
 
 def _with(cell: str, rule: str, rate: float) -> Contestant:

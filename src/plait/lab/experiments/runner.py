@@ -17,7 +17,7 @@ from plait.lab.experiments.pool import ATTEMPTS, Event, Pool
 from plait.lab.experiments.worker import stop_file
 from plait.lab.training.stop import Stop
 
-__all__ = ["Outcome", "Progress", "run_jobs"]
+__all__ = ["ExperimentOutcome", "Progress", "run_jobs"]
 
 GRACE = 60.0  # seconds a worker may take to save
 PATIENCE = 60.0  # seconds to wait for a folder locked by another process, as by the worker of a killed runner
@@ -53,7 +53,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExperimentOutcome:
     """Outcome of a session in counts of runs; `left` are unfinished, and `reason` says why there are any."""
 
     complete: int
@@ -74,7 +74,7 @@ class Outcome:
         counts = (
             (self.failed, "failed"),
             (self.busy, "in use by another process"),
-            (self.interrupted, "interrupted again and again"),
+            (self.interrupted, "interrupted repeatedly"),
         )
         parts = [f"{count} run{'s' * (count > 1)} {what}" for count, what in counts if count]
         return "; ".join((", ".join(parts), *self.troubles)) if parts else ""
@@ -90,7 +90,7 @@ def run_jobs(
     max_minutes: float | None = None,
     on_progress: OnProgress = lambda progress, event: None,
     retry: bool = False,
-) -> Outcome:
+) -> ExperimentOutcome:
     """Execute every job that is not settled.
 
     Args:
@@ -131,7 +131,7 @@ class _Session:
         self.board, self.out, self.pool, self.stop, self.on_progress = board, out, pool, stop, on_progress
         self.waiting = sorted((progress.job for progress in board.values()), key=lambda job: -job.cost)
         self.started: set[str] = set()
-        self.busy: dict[str, float] = {}  # since when a job waits for the lock of its folder
+        self.busy: dict[str, float] = {}  # time since which a job waits for the lock of its folder
         self.sleeping: list[tuple[float, Job]] = []
         self.deadline: float | None = None
 
@@ -162,7 +162,7 @@ class _Session:
         if event.kind == "ended":
             self.started.discard(event.job)
             if progress.status == "stopped" and self.deadline is None:  # not by this session: resume it
-                self._retry(progress, "it was stopped from outside")
+                self._retry(progress, "it was stopped by another process")
             elif progress.status == "busy" and self.deadline is None:
                 self._retry_when_free(progress)
         elif event.kind == "died":
@@ -193,7 +193,7 @@ class _Session:
         progress.status, progress.reason = "interrupted", f"{reason}, {ATTEMPTS} times"
 
 
-def _outcome(board: dict[str, Progress], settled: list[str], stop: Stop, seconds: float) -> Outcome:
+def _outcome(board: dict[str, Progress], settled: list[str], stop: Stop, seconds: float) -> ExperimentOutcome:
     statuses = [progress.status for progress in board.values()]
     left = sum(status not in SETTLED for status in statuses)
     every = [*statuses, *settled]
@@ -202,7 +202,7 @@ def _outcome(board: dict[str, Progress], settled: list[str], stop: Stop, seconds
         for run in board.values()
         if run.status in ("failed", "diverged", "busy", "interrupted") or run.reason.startswith("no trace")
     )
-    return Outcome(
+    return ExperimentOutcome(
         complete=statuses.count("complete"),
         already=len(settled),
         diverged=every.count("diverged"),

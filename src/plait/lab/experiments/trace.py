@@ -64,7 +64,7 @@ def write_trace(folder: Path, seed: int) -> Path:
 
 
 def _heads(network: nn.Module) -> dict[str, int]:
-    """Return how many heads stand side by side in a trace, if each keeps states of its own."""
+    """Return the number of heads concatenated in a trace, if each keeps states of its own."""
     model = getattr(network, "recurrent", None)
     return {"heads": model.heads} if isinstance(model, Transformer) and model.memory is not None else {}
 

@@ -17,7 +17,7 @@ from plait.errors import BusyError, DivergedError
 from plait.lab.experiments.plan import Job, time_left
 from plait.lab.own_code import name_of
 from plait.lab.runs.folder import read_json, write_summary
-from plait.lab.training.callbacks import Watcher
+from plait.lab.training.callbacks import Callback
 
 if TYPE_CHECKING:
     from plait.lab.training.learner import Step
@@ -31,6 +31,7 @@ _STEPS_BETWEEN_CHECKPOINTS = 50_000
 
 
 def stop_file(out: Path) -> Path:
+    """Return the path of the file that makes every worker of an experiment stop."""
     return out / STOP
 
 
@@ -58,7 +59,7 @@ def execute(job: Job, tell: Tell, orphaned: Callable[[], bool] = lambda: False) 
         summary = read_json(folder / "summary.json")  # `fit` has recorded it
     except (KeyboardInterrupt, SystemExit):
         return {"status": "stopped", "reason": "interrupted"}
-    except Exception as error:  # of any kind: the other runs continue, and this one records the reason
+    except Exception as error:  # the other runs continue, and this one records the reason
         return record_failure(folder, f"{type(error).__name__}: {error}")
     return {
         key: summary.get(key) for key in ("status", "reason", "updates", "score", "best_score", "seconds")
@@ -95,7 +96,7 @@ def _train(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) ->
         checkpoint_every=max(10, _STEPS_BETWEEN_CHECKPOINTS // job.length) if of_sequences else None,
         max_minutes=None if job.seconds is None else max(time_left(job), 0.1) / 60,
         stop_when=stop_when,
-        watchers=[_Reporter(job.id, tell)],
+        callbacks=[_Reporter(job.id, tell)],
     )
     if job.seconds is not None and fitted.summary["reason"] == "max-minutes":
         return {**fitted.summary, "status": "complete"}  # its time is used up, so it is complete
@@ -127,7 +128,7 @@ def _throttled(out: Path, orphaned: Callable[[], bool]) -> Callable[[], bool]:
     return stop_when
 
 
-class _Reporter(Watcher):
+class _Reporter(Callback):
     """Callback that reports a run's progress, about once a second and at every evaluation."""
 
     def __init__(self, run: str, tell: Tell) -> None:

@@ -7,7 +7,7 @@ from plait.lab.figures.heatmap import attention_matrix, draw_heads, draw_heatmap
 from plait.lab.figures.inline import inline_svg
 from plait.lab.figures.over_image import draw_image_attention
 from plait.lab.figures.over_text import draw_text_attention
-from plait.lab.figures.panels import Panel, Place, draw_panels
+from plait.lab.figures.panels import Panel, Prediction, draw_panels
 from plait.lab.figures.plane import Guide, Point, draw_plane
 from plait.lab.figures.sketch import sketch_curves, sketch_heatmap
 from plait.lab.figures.tiles import Tile, draw_tiles
@@ -19,8 +19,8 @@ __all__ = [
     "Curve",
     "Guide",
     "Panel",
-    "Place",
     "Point",
+    "Prediction",
     "Tile",
     "attention_matrix",
     "check_picture",

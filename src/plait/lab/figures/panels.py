@@ -13,13 +13,13 @@ from matplotlib.lines import Line2D
 from plait.errors import ConfigError
 from plait.lab.figures.curves import Curve
 
-__all__ = ["Panel", "Place", "draw_panels"]
+__all__ = ["Panel", "Prediction", "draw_panels"]
 
 _STYLES = {"solid": "-", "dashed": "--", "dotted": ":"}
 
 
 @dataclass(frozen=True)
-class Place:
+class Prediction:
     """Predicted value of x: a vertical line with a label above or, with `tick`, a mark on the lower edge."""
 
     x: float
@@ -31,20 +31,20 @@ class Place:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves over one pair of axes, marked places, and `notes`, their legend: (style or "tick", text)."""
+    """Curves over one pair of axes with predictions, and `notes`, their legend: (style or "tick", text)."""
 
     curves: Sequence[Curve]
     y_label: str
     title: str = ""
-    places: Sequence[Place] = ()
+    predictions: Sequence[Prediction] = ()
     notes: Sequence[tuple[str, str]] = ()
 
 
 def draw_panels(rows: Sequence[Sequence[Panel]], *, x_label: str, log_x: bool = False) -> Any:
     """Draw rows of panels and return the figure; the panels of a column share the horizontal axis.
 
-    `Curve.color` and `Place.color` are fractions in [0, 1]. A place outside the range of the curves is left
-    out: a prediction must not stretch the axis.
+    `Curve.color` and `Prediction.color` are fractions in [0, 1]. A prediction outside the range of the curves
+    is left out, so that it does not stretch the axis.
     """
     if not any(panel.curves for row in rows for panel in row):
         raise ConfigError("panels: expected at least one curve, got none")
@@ -55,7 +55,7 @@ def draw_panels(rows: Sequence[Sequence[Panel]], *, x_label: str, log_x: bool = 
             axes.set_xscale("log" if log_x else "linear")
             _plot(axes, panel)
     for axes, panel in zip(grid.flat, (panel for panels in rows for panel in panels), strict=True):
-        _mark(axes, panel)  # only now have all curves of a column set its range
+        _mark(axes, panel)  # after all curves of a column have set its range
     for axes in grid[-1]:
         axes.set_xlabel(x_label)
     return figure
@@ -85,15 +85,19 @@ def _mark(axes: Any, panel: Panel) -> None:
     low, high = axes.get_xlim()
     axes.set_xlim(low, high)
     in_height = axes.get_xaxis_transform()
-    for place in panel.places:
-        if not low <= place.x <= high:
+    for prediction in panel.predictions:
+        if not low <= prediction.x <= high:
             continue
-        color = _color(place.color)
-        if place.tick:
-            axes.plot([place.x], [0.03], "^", ms=9, color=color, mec="white", transform=in_height, zorder=5)
+        color = _color(prediction.color)
+        if prediction.tick:
+            axes.plot(
+                [prediction.x], [0.03], "^", ms=9, color=color, mec="white", transform=in_height, zorder=5
+            )
             continue
-        axes.axvline(place.x, ls=_STYLES[place.style], lw=1.1, color=color, alpha=0.75, zorder=1)
-        axes.text(place.x, 1.01, place.label, fontsize=8, color=color, transform=in_height, ha="center")
+        axes.axvline(prediction.x, ls=_STYLES[prediction.style], lw=1.1, color=color, alpha=0.75, zorder=1)
+        axes.text(
+            prediction.x, 1.01, prediction.label, fontsize=8, color=color, transform=in_height, ha="center"
+        )
     if panel.notes:
         below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "frameon": False}
         axes.legend(handles=[_key(*note) for note in panel.notes], fontsize=8, **below)

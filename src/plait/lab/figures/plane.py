@@ -55,7 +55,7 @@ def draw_plane(
     figure, axes = blank(8.6, 5.4)
     _regions(axes, guide, threshold)
     for point in points:
-        _place(axes, point)
+        _label_point(axes, point)
     axes.set(
         xlabel="depth (layers)",
         ylabel="width (features)",
@@ -103,7 +103,7 @@ def _regions(axes: Any, guide: Guide, threshold: tuple[Sequence[float], Sequence
     axes.plot(*threshold, ":", color=_EDGE, lw=1.6, label=label)
 
 
-def _place(axes: Any, point: Point) -> None:
+def _label_point(axes: Any, point: Point) -> None:
     marker = (
         {"marker": "*", "s": 190, "color": "#b8860b"} if point.highlight else {"s": 20, "color": "#222222"}
     )

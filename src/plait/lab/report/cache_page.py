@@ -37,6 +37,7 @@ class Scored:
     slots: int | None
     window: int
     sinks: int
+    scores: str | None = None
     losses: dict[int, float] = field(default_factory=dict)
     blocks: dict[int, list[float]] = field(default_factory=dict)
     right: dict[str, dict[int, bool]] = field(default_factory=dict)
@@ -88,24 +89,44 @@ def read_results(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], li
         ) from error
     if not scored:
         raise ConfigError(f"{folder}: expected results, got none yet")
-    ordered = sorted(scored.values(), key=lambda one: -1 if one.slots is None else one.slots)
+    ordered = sorted(scored.values(), key=lambda result: -1 if result.slots is None else result.slots)
+    _distinguish(ordered)
     return description, [record["session"] for record in records if "session" in record], ordered
 
 
 def _add(scored: dict[tuple[Any, ...], Scored], record: dict[str, Any]) -> None:
     cell, task = record["cell"], record["cell"]["task"]
     size = (cell["policy"], cell["slots"], cell["window"], cell["sinks"])
-    one = scored.setdefault((*size, cell.get("scores")), Scored(*size))
+    key = (*size, cell.get("scores"))
+    scores = scored.setdefault(key, Scored(*key))
     for number, result in zip(cell["numbers"], record["results"], strict=True):
         if task == "text":
-            one.losses[number] = float(result["loss"])
-            one.blocks[number] = [float(loss) for loss in result["losses"]]
+            scores.losses[number] = float(result["loss"])
+            scores.blocks[number] = [float(loss) for loss in result["losses"]]
         else:
-            one.right.setdefault(task, {})[number] = bool(result["right"])
-    one.bytes.setdefault(task, sum(record["bytes"].values()))
-    one.tokens += record["tokens"]
-    one.seconds += record["processor_seconds"]
-    one.kept = record.get("kept", one.kept)
+            scores.right.setdefault(task, {})[number] = bool(result["right"])
+    scores.bytes.setdefault(task, sum(record["bytes"].values()))
+    scores.tokens += record["tokens"]
+    scores.seconds += record["processor_seconds"]
+    scores.kept = record.get("kept", scores.kept)
+
+
+def _distinguish(scored: Sequence[Scored]) -> None:
+    """Add to a policy's name the window, sinks or scores that distinguish caches of equal size."""
+    differing = {
+        (result.policy, name)
+        for name in ("window", "sinks", "scores")
+        for result, other in itertools.combinations(scored, 2)
+        if (result.policy, result.slots) == (other.policy, other.slots)
+        and getattr(result, name) != getattr(other, name)
+    }
+    for result in scored:
+        parts = [
+            f"{name} {str(getattr(result, name))[:8]}"
+            for name in ("window", "sinks", "scores")
+            if (result.policy, name) in differing
+        ]
+        result.policy = f"{result.policy} ({', '.join(parts)})" if parts else result.policy
 
 
 def write_cache_page(folder: Path) -> CachePage:
@@ -135,8 +156,12 @@ def write_cache_page(folder: Path) -> CachePage:
 def headline(description: dict[str, Any], scored: Sequence[Scored]) -> str:
     """Summarise the results in a sentence."""
     name = description["model"]["name"]
-    bounded = [(one.perplexity, one.slots, one.policy) for one in scored if one.slots and one.perplexity]
-    full = next((one for one in scored if one.slots is None and one.perplexity is not None), None)
+    bounded = [
+        (result.perplexity, result.slots, result.policy)
+        for result in scored
+        if result.slots and result.perplexity
+    ]
+    full = next((result for result in scored if result.slots is None and result.perplexity is not None), None)
     if not bounded:
         return f"{name} with bounded caches"
     perplexity, slots, policy = min(bounded)
@@ -146,26 +171,26 @@ def headline(description: dict[str, Any], scored: Sequence[Scored]) -> str:
 
 def quality_table(scored: Sequence[Scored]) -> Table:
     """Return perplexity, needles, memory and speed of every cache."""
-    kinds = [kind for kind in KINDS if any(kind in one.right for one in scored)]
-    full = next((one for one in scored if one.slots is None), None)
+    kinds = [kind for kind in KINDS if any(kind in result.right for result in scored)]
+    full = next((result for result in scored if result.slots is None), None)
     columns = ["policy", "slots", "perplexity", "ratio to full", *(KINDS[kind] for kind in kinds)]
     rows = []
-    for one in scored:
-        value = one.perplexity
-        ratio = None if full is None or one is full else _ratio(one, full)
-        row: list[Any] = [one.policy, one.slots, None if value is None else f"{value:.2f}", ratio]
-        row += [_share(one.right.get(kind, {})) for kind in kinds]
-        size = one.bytes.get("text", max(one.bytes.values()))
-        rows.append([*row, f"{size / 2**20:.2f}", f"{one.tokens / max(one.seconds, 1e-9):.0f}"])
+    for result in scored:
+        value = result.perplexity
+        ratio = None if full is None or result is full else _ratio(result, full)
+        row: list[Any] = [result.policy, result.slots, None if value is None else f"{value:.2f}", ratio]
+        row += [_share(result.right.get(kind, {})) for kind in kinds]
+        size = result.bytes.get("text", max(result.bytes.values()))
+        rows.append([*row, f"{size / 2**20:.2f}", f"{result.tokens / max(result.seconds, 1e-9):.0f}"])
     return Table([*columns, "cache (MiB)", "tokens a second"], rows)
 
 
-def _ratio(one: Scored, full: Scored) -> str | None:
+def _ratio(result: Scored, full: Scored) -> str | None:
     """Return the perplexity as a multiple of the full cache's on the same documents, with its interval."""
-    common = sorted(one.losses.keys() & full.losses.keys())
+    common = sorted(result.losses.keys() & full.losses.keys())
     if not common:
         return None
-    differences = [one.losses[i] - full.losses[i] for i in common]
+    differences = [result.losses[i] - full.losses[i] for i in common]
     ratio = math.exp(sum(differences) / len(differences))
     interval = mean_interval(differences)
     if interval is None:
@@ -184,7 +209,9 @@ def _share(answers: dict[int, bool]) -> str | None:
 
 def _window_tables(scored: Sequence[Scored]) -> list[Table]:
     """Return how the slots are divided, if there are bounded caches."""
-    splits = sorted({(one.slots, one.sinks, one.window) for one in scored if one.slots is not None})
+    splits = sorted(
+        {(result.slots, result.sinks, result.window) for result in scored if result.slots is not None}
+    )
     rows: list[list[Any]] = [
         [slots, sinks, window, slots - sinks - window] for slots, sinks, window in splits
     ]
@@ -193,7 +220,7 @@ def _window_tables(scored: Sequence[Scored]) -> list[Table]:
 
 def _notes(description: dict[str, Any], scored: Sequence[Scored]) -> list[str]:
     settings, model = description["settings"], description["model"]
-    count = max((len(one.losses) for one in scored), default=0)
+    count = max((len(result.losses) for result in scored), default=0)
     notes = [
         f"Model: {model['name']}, {model['dtype']}, checksum {model['digest'][:16]}.",
         f"Texts: {', '.join(description['texts']['names'])}; seed {settings['seed']}, batches of "
@@ -204,13 +231,15 @@ def _notes(description: dict[str, Any], scored: Sequence[Scored]) -> list[str]:
             f"Perplexity of tokens {settings['prefix']:,} to {settings['context']:,} of {count} documents, "
             "the same tokens for every cache; the ratio's 95% interval is a bootstrap over documents."
         )
-    if any(one.right for one in scored):
+    if any(result.right for result in scored):
         notes.append(
             f"Needles: numbers of five digits in {settings['needle_context']:,} tokens of prose, asked for "
             "at its end; greedy answers, right if all digits are; Wilson's 95% interval."
         )
-    if any(one.slots is not None for one in scored):
-        splits = sorted({(one.slots, one.sinks, one.window) for one in scored if one.slots is not None})
+    if any(result.slots is not None for result in scored):
+        splits = sorted(
+            {(result.slots, result.sinks, result.window) for result in scored if result.slots is not None}
+        )
         kinds = "; ".join(f"{s} slots: {k} sinks, {w} latest, {s - k - w} by policy" for s, k, w in splits)
         notes.append(f"{kinds}.")
     notes.append(
@@ -242,27 +271,27 @@ def _commands(sessions: Sequence[dict[str, Any]]) -> list[str]:
 
 def _pictures(description: dict[str, Any], scored: Sequence[Scored]) -> Iterator[dict[str, str]]:
     """Draw quality against slots, and loss against position at the smallest number of slots."""
-    bounded = [one for one in scored if one.slots is not None]
+    bounded = [result for result in scored if result.slots is not None]
     if not bounded:
         return
-    policies = list(dict.fromkeys(one.policy for one in bounded))
+    policies = list(dict.fromkeys(result.policy for result in bounded))
     colors = model_places([*policies, FULL])
-    slots = sorted({one.slots for one in bounded if one.slots is not None})
-    measures = [("perplexity", "Perplexity against slots", lambda one: one.perplexity)]
+    slots = sorted({result.slots for result in bounded if result.slots is not None})
+    measures = [("perplexity", "Perplexity against slots", lambda result: result.perplexity)]
     measures += [
         (kind, f"{KINDS[kind].capitalize()}: share right against slots", _share_of(kind))
         for kind in KINDS
-        if any(kind in one.right for one in scored)
+        if any(kind in result.right for result in scored)
     ]
     for key, title, value in measures:
         curves = []
         for policy in policies:
-            points = [(one.slots or 0, value(one)) for one in bounded if one.policy == policy]
+            points = [(result.slots or 0, value(result)) for result in bounded if result.policy == policy]
             shown = [(x, y) for x, y in points if y is not None]
             if shown:
                 x, y = zip(*shown, strict=True)
                 curves.append(Curve(x, y, policy, color=colors[policy]))
-        limit = next((value(one) for one in scored if one.slots is None), None)
+        limit = next((value(result) for result in scored if result.slots is None), None)
         if limit is not None:
             ends = (1.0 * slots[0], 1.0 * slots[-1]) if len(slots) > 1 else (0.9 * slots[0], 1.1 * slots[0])
             curves.append(Curve(ends, (limit, limit), "full cache", style="dashed", color=colors[FULL]))
@@ -284,14 +313,14 @@ def _positions(
 ) -> Iterator[dict[str, str]]:
     curves = []
     prefix, context = description["settings"]["prefix"], description["settings"]["context"]
-    for one in scored:
-        if one.slots not in (None, slots) or not one.blocks:
+    for result in scored:
+        if result.slots not in (None, slots) or not result.blocks:
             continue
-        means = [sum(column) / len(one.blocks) for column in zip(*one.blocks.values(), strict=True)]
+        means = [sum(column) / len(result.blocks) for column in zip(*result.blocks.values(), strict=True)]
         edges = [*range(prefix, context, BLOCK), context]
         middles = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
-        style = "dashed" if one.slots is None else "solid"
-        curves.append(Curve(middles, means, one.policy, style=style, color=colors[one.policy]))
+        style = "dashed" if result.slots is None else "solid"
+        curves.append(Curve(middles, means, result.policy, style=style, color=colors[result.policy]))
     if curves:
         figure = draw_curves(curves, x_label="position in the document", y_label="loss in nats")
         caption = f"Means of {BLOCK} tokens over all documents."
@@ -299,8 +328,8 @@ def _positions(
 
 
 def _share_of(kind: str) -> Any:
-    def share(one: Scored) -> float | None:
-        answers = one.right.get(kind)
+    def share(result: Scored) -> float | None:
+        answers = result.right.get(kind)
         return sum(answers.values()) / len(answers) if answers else None
 
     return share
@@ -317,10 +346,10 @@ def _texts(folder: Path, scored: Sequence[Scored]) -> Iterator[dict[str, Any]]:
     text = read_json(folder / "text.json")
     try:
         tokens, name = [str(token) for token in text["tokens"]], str(text["document"])
-        for one in scored:
-            if one.kept is None:
+        for result in scored:
+            if result.kept is None:
                 continue
-            heads, counts = int(one.kept["heads"]), one.kept["counts"]
+            heads, counts = int(result.kept["heads"]), result.kept["counts"]
             pieces: list[list[Any]] = []
             for token, count in zip(tokens, counts, strict=False):
                 level = math.ceil(_LEVELS * count / heads)
@@ -328,6 +357,6 @@ def _texts(folder: Path, scored: Sequence[Scored]) -> Iterator[dict[str, Any]]:
                     pieces[-1][1] += token
                 else:
                     pieces.append([level, token])
-            yield {"title": one.label, "document": name, "pieces": pieces}
+            yield {"title": result.label, "document": name, "pieces": pieces}
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{folder / 'text.json'}: is no text of tokens ({error})") from error

@@ -17,8 +17,8 @@ from plait.lab.tasks.ten_symbols import ALPHABET
 from plait.table import Table, percent
 
 if TYPE_CHECKING:
-    from plait.lab.report.comparison import Contender, Question
-    from plait.lab.report.costs import Reach
+    from plait.lab.bench.comparison import Contender, Question
+    from plait.lab.bench.costs import Reach
 
 __all__ = ["as_data", "comparison_table", "headline", "write_compare_page"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from plait.lab.experiments.demo import Plan, Result
 from plait.lab.report.attention import read_sample
-from plait.lab.report.demo import Plan, Result
 from plait.lab.report.origin import origin
 from plait.lab.report.page import render, write_page
 from plait.lab.report.pictures import pictures

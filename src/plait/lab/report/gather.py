@@ -18,9 +18,9 @@ from plait.lab.runs.difference import SHAPES, class_of, options_of, task_label
 from plait.lab.runs.folder import read_json
 from plait.lab.runs.kinds import is_identified, kind_of
 from plait.lab.runs.reading import RunFolder, folder_of_runs, is_run, read_folder
-from plait.lab.strict import checked
+from plait.lab.strict import parse
 
-__all__ = ["Cell", "Group", "gather", "labelled", "score_of"]
+__all__ = ["Group", "TableCell", "gather", "labelled", "score_of"]
 
 DEPTH = 3  # results/table5/<run>: runs are searched at most this deep below a given folder
 # Target score by kind of score, where no experiment defines another.
@@ -28,7 +28,7 @@ TARGETS = {"accuracy": 0.99, "return": 0.9, "R²": 0.9, "score": 0.9}
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A cell of a report's table: runs that differ only in their seed, and the score published for them."""
 
     row: str
@@ -51,7 +51,7 @@ class Group:
     folder: Path
     name: str
     title: str
-    cells: Sequence[Cell]
+    cells: Sequence[TableCell]
     kind: str = "table"
     source: str = ""
     claim: str = ""
@@ -156,7 +156,7 @@ def _planned(folder: Path) -> Experiment | None:
     values = read_json(folder / "experiment.json")
     if not isinstance(values, dict) or "kind" not in values:
         return None
-    return checked(Experiment, values)
+    return parse(Experiment, values)
 
 
 def _group(folder: Path, paths: Sequence[Path]) -> Group:
@@ -190,7 +190,7 @@ def _of_experiment(folder: Path, experiment: Experiment, runs: Sequence[RunFolde
                 scored = _scored_by(_scored_on(run, planned.scored_on), planned.scored_by)
                 by_cell[planned.cell].append(scored)
     cells = [
-        Cell(
+        TableCell(
             planned.row,
             planned.column,
             _by_seed(by_cell[planned.cell]),
@@ -299,7 +299,7 @@ def _by_seed(runs: Iterable[RunFolder]) -> list[RunFolder]:
     return sorted(runs, key=lambda run: (run.seed is None, run.seed or 0, run.name))
 
 
-def labelled(runs: Sequence[RunFolder]) -> list[Cell]:
+def labelled(runs: Sequence[RunFolder]) -> list[TableCell]:
     """Return cells for runs that are in no plan, a row per task and a column per model.
 
     Labels include the options that distinguish the runs. A run without a description is a cell of its own.
@@ -323,7 +323,7 @@ def labelled(runs: Sequence[RunFolder]) -> list[Cell]:
         if not run.description:
             cells[("?", run.name)] = [run]
     ordered = sorted(cells.items(), key=lambda item: [*map(_by_number, item[0])])
-    return [Cell(row, column, _by_seed(members)) for (row, column), members in ordered]
+    return [TableCell(row, column, _by_seed(members)) for (row, column), members in ordered]
 
 
 def _rows(runs: Sequence[RunFolder]) -> dict[str, str]:
@@ -347,7 +347,7 @@ def _rows(runs: Sequence[RunFolder]) -> dict[str, str]:
     return {key: short[key] if counts[short[key]] == 1 else long[key] for key in tasks}
 
 
-_IN_LABEL = ("target", "horizon")  # of a CSV task: its label names them, and its file
+_IN_LABEL = ("target", "horizon")  # options of a CSV task that its label shows, besides its file
 _DERIVED = ("sha256", "features", "classes", "encodings", "answer", "asks", "file")
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from plait.lab.figures import sketch_curves, sketch_heatmap
+from plait.lab.report.attention_maps import AttentionMap, attention_maps
 from plait.lab.report.gather import Group
-from plait.lab.report.maps import AttentionMap, attention_maps
 from plait.lab.report.plots import Plot, View, plots
 from plait.lab.report.seeds import drawn, together
 from plait.lab.report.thinning import significant

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from plait.lab.experiments.demo import Plan, Result
 from plait.lab.figures import Curve, draw_curves, draw_heatmap, inline_svg, model_places
 from plait.lab.report.attention import Sample
-from plait.lab.report.demo import Plan, Result
-from plait.lab.report.kept import draw_kept, kept_caption, recorded
+from plait.lab.report.slot_example import draw_kept, kept_caption, recorded
 from plait.lab.tasks.ten_symbols import ALPHABET, SYMBOLS, TenSymbolsTask
 from plait.table import percent
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from plait.lab.figures import model_places
-from plait.lab.report.gather import Cell, Group, score_of
+from plait.lab.report.gather import Group, TableCell, score_of
 from plait.lab.report.tables import outcome
 from plait.lab.report.thinning import MOST, kept, significant
 from plait.lab.runs.kinds import kind_of
@@ -111,11 +111,11 @@ def _cost_of_delay(group: Group) -> Iterator[Plot]:
 
 
 def _makers(
-    cells: Sequence[Cell], measure: str
+    cells: Sequence[TableCell], measure: str
 ) -> Iterator[tuple[str, str, Callable[[RunFolder, int], Any], str, Sequence[View]]]:
     """Yield key, title, columns, caption and views of every plot of a row.
 
-    Losses of policies are left out: they are no measure of progress.
+    Losses of policies are left out: they do not measure progress.
     """
     score = score_of(run for cell in cells for run in cell.runs)
     label = measure or f"held-out {score}"
@@ -128,7 +128,7 @@ def _makers(
 
 
 def _lines(
-    group: Group, cells: Sequence[Cell], columns: Callable[[RunFolder, int], Any], most: int
+    group: Group, cells: Sequence[TableCell], columns: Callable[[RunFolder, int], Any], most: int
 ) -> Iterator[Line]:
     colors = model_places(group.columns())
     for cell in cells:

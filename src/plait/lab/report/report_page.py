@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from plait.lab.experiments.description import MEANS_NOTHING
-from plait.lab.report.beside import beside
 from plait.lab.report.gather import Group
 from plait.lab.report.origin import origin
 from plait.lab.report.page import render
 from plait.lab.report.page_figures import page_figures, plot_figure
+from plait.lab.report.pairwise import compare_runs
 from plait.lab.report.tables import (
     CellOutcome,
     cost_table,
@@ -57,7 +57,7 @@ def report_page(groups: Sequence[Group], command: str) -> str:
 
 def _beside(runs: Sequence[RunFolder], data: dict[str, Any]) -> dict[str, Any]:
     """Return the comparison of two runs for the template."""
-    comparison = beside(*runs)
+    comparison = compare_runs(*runs)
     return {
         "title": comparison.title,
         "tables": comparison.tables,

@@ -52,7 +52,7 @@ def share_interval(right: int, cases: int) -> tuple[float, float]:
 
 
 def mean_interval(values: Sequence[float], draws: int = 10_000) -> tuple[float, float] | None:
-    """Return the 95 % bootstrap interval of a mean, by draws of one seed; None for fewer than two values.
+    """Return the 95 % bootstrap interval of a mean, with a fixed seed; None for fewer than two values.
 
     >>> low, high = mean_interval([1.0, 2.0, 3.0, 4.0])
     >>> 1 < low < 2.5 < high < 4

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from plait.lab.report.gather import Cell, Group
+from plait.lab.report.gather import Group, TableCell
 from plait.lab.report.statistics import Spread, first_reached, spread, verdict
 from plait.lab.runs.reading import RunFolder
 from plait.table import Table, scored
@@ -39,7 +39,7 @@ class CellOutcome:
     run that did not reach it.
     """
 
-    cell: Cell
+    cell: TableCell
     ours: Spread | None
     best: Spread | None
     updates: Spread | None
@@ -49,7 +49,7 @@ class CellOutcome:
     states: str
 
 
-def outcome(cell: Cell, target: float) -> CellOutcome:
+def outcome(cell: TableCell, target: float) -> CellOutcome:
     """Judge a cell against the score that its runs are meant to reach."""
     runs = cell.sound
     ours = spread(run.score for run in runs)
@@ -116,7 +116,7 @@ def result_table(group: Group) -> Table:
     return _without(Table(columns, rows, notes=notes), _STATES_READ, "published", "difference")
 
 
-def _most_states_read(cell: Cell) -> int | None:
+def _most_states_read(cell: TableCell) -> int | None:
     """Return the most states that a head read, None of models that can read all of them."""
     results = (result for run in cell.sound for mark in run.marks for result in mark.results.values())
     return max((int(result["states_read"]) for result in results if "states_read" in result), default=None)
@@ -224,7 +224,7 @@ def share(group: Group, value: float) -> str:
     return scored(value, group.score)
 
 
-def published(group: Group, cell: Cell) -> str | None:
+def published(group: Group, cell: TableCell) -> str | None:
     """Return the published score, or the note on why there is none."""
     return cell.published_note or None if cell.published is None else share(group, cell.published)
 
@@ -243,7 +243,7 @@ def _commits(run: RunFolder) -> str | None:
     return ", then ".join(dict.fromkeys(commits)) or None
 
 
-def _states(cell: Cell) -> str:
+def _states(cell: TableCell) -> str:
     """Count the runs of a cell by status, missing ones included: `2 complete, 1 diverged`."""
     states = [run.status for run in cell.runs]
     counted = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
@@ -266,6 +266,7 @@ def _whole(value: float) -> str:
 
 
 def seconds_shown(value: float) -> str:
+    """Format seconds, with a decimal below a thousand."""
     return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
 
 

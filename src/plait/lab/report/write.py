@@ -70,9 +70,9 @@ def _write(groups: Sequence[Group], target: Path, format: str, command: str) -> 
 
         return [write_page(target, report_text(groups, command))]
     if format == "csv":
-        from plait.lab.report.numbers import write_csv
+        from plait.lab.report.csv_export import write_csv
 
         return write_csv(groups, target)
-    from plait.lab.report.paper import write_figures
+    from plait.lab.report.figure_files import write_figures
 
     return write_figures(groups, target)

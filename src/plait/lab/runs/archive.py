@@ -95,7 +95,7 @@ def _with_checksums(run: str, contents: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def unpack(archive: Path, out: Path | str = "runs") -> tuple[list[str], list[str]]:
-    """Unpack an archive's runs into `out`; return the names of the new ones and of those that were there.
+    """Unpack an archive's runs into `out`; return the names of the new ones and of those that existed.
 
     Nothing that exists is overwritten, and an archive is unpacked completely or not at all: it is read to its
     end, every file is checked against its SHA-256, and anything but plain files one folder deep (links, `..`,

@@ -109,7 +109,6 @@ def read_checkpoint(path: Path, run: str | None = None) -> Checkpoint:
     Raises:
         CheckpointError: if it is missing, truncated, altered, or no checkpoint of this run.
     """
-
     if not path.is_file():
         raise CheckpointError(f"no checkpoint at {path}")
     check_utf8("rename the folder", checkpoint=path)  # safetensors opens no other path

@@ -52,6 +52,7 @@ MOST_SUMS = 2**20
 
 
 def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -112,7 +113,7 @@ def start_session(folder: Path) -> None:
 
 
 def add_file(folder: Path, name: str, content: bytes) -> None:
-    """Write one more file into a folder, and its digest into `SHA256SUMS` if the folder has it."""
+    """Write a further file into a folder, and its digest into `SHA256SUMS` if the folder has that."""
     sums = folder_sums(folder)
     if sums:
         _write(folder, {**sums, name: hashlib.sha256(content).hexdigest()})

@@ -36,7 +36,7 @@ def options_of(part: dict[str, Any]) -> dict[str, Any]:
         for name, value in module.items():
             # A value that a layer has from an enclosing module is listed once, there.
             if name != "class" and _inherited(part["parts"], path, name) != [value]:
-                inner[f"{path}.{name}".removeprefix(".")] = _shown(value)
+                inner[f"{path}.{name}".removeprefix(".")] = _as_code(value)
     options |= inner
     for name, code in part.get("sources", {}).items():
         options[f"source of {name.removeprefix('__main__.')}"] = code
@@ -125,25 +125,25 @@ def nameless(part: str, values: dict[str, Any]) -> str:
     )
 
 
-def _shown(value: Any) -> Any:
+def _as_code(value: Any) -> Any:
     """Return a described value as code would have it: FirstMemory(3), tanh, 0.5."""
     if isinstance(value, list):
-        return [_shown(item) for item in value]
+        return [_as_code(item) for item in value]
     if not isinstance(value, dict):
         return value
     if "class" in value:
-        options = {key: _shown(item) for key, item in value.items() if key != "class"}
+        options = {key: _as_code(item) for key, item in value.items() if key != "class"}
         values = [str(option) for option in options.values()]
         if len(options) > 1:
             values = [f"{key}={option}" for key, option in options.items()]
         return f"{value['class'].rpartition('.')[2]}({', '.join(values)})"
     if "partial" in value:
         rest = {key: item for key, item in value.items() if key != "partial"}
-        return f"partial({_shown(value['partial'])}, {json.dumps(rest, ensure_ascii=False)})"
+        return f"partial({_as_code(value['partial'])}, {json.dumps(rest, ensure_ascii=False)})"
     for kind in ("function", "type", "enum", "import", "module", "weight", "tensor", "array", "float"):
         if kind in value and len(value) == (2 if kind == "enum" else 1):
             return value[kind].rpartition(".")[2] if kind in ("function", "type") else value[kind]
-    return _shown(value["dict"]) if value.keys() == {"dict"} else json.dumps(value, sort_keys=True)
+    return _as_code(value["dict"]) if value.keys() == {"dict"} else json.dumps(value, sort_keys=True)
 
 
 def _line(value: Any) -> str:

@@ -184,7 +184,7 @@ class Run:
         return counters
 
     def _refuse_lost_checkpoint(self) -> None:
-        """Raise if curves or environment.json show that there was a checkpoint: it must not start anew."""
+        """Raise if curves or environment.json show that a checkpoint was lost: the run would be repeated."""
         path = self.metrics.path
         if (path.exists() and path.stat().st_size) or self.environment.get("saved"):
             raise CheckpointError(f"{self.folder} has no checkpoint to resume from; nothing was changed")
@@ -212,7 +212,7 @@ class Run:
         write_json(self.folder / "environment.json", with_own_digest({**environment, "sessions": sessions}))
 
     def changes(self, here: dict[str, Any]) -> list[str]:
-        """Return what differs from the first session, of all that can change the last bits of a number."""
+        """Return the differences from the first session that can change the last bits of a number."""
         first = next(iter(self.environment.get("sessions", [])), here)
         watched = ("torch", "device", "threads", "processes")
         return [f"{k} was {first[k]} and is {here[k]}" for k in watched if first.get(k, here[k]) != here[k]]
@@ -253,6 +253,7 @@ def read_environment(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write a value atomically in the format of the folder's JSON files."""
     write_whole(path, json_bytes(value))
 
 

@@ -1,45 +1,36 @@
-"""The registry of run kinds: how runs of each `format` in a `config.json` are trained, loaded and reported.
+"""The registry of run kinds: the units, names and defaults of runs by the `format` of their `config.json`.
 
-Functions are named as `module:function` and imported on use, so that reading folders loads no torch. A custom
-kind is registered with `register(Kind(…))` before it is trained; folders of a kind that is not registered can
-still be listed and reported on.
+`plait.lab.training.run_spec` has the functions that train and load them. Folders of a kind that is not
+registered can be listed and reported on.
 """
 
 from __future__ import annotations
 
-import importlib
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from plait.errors import ConfigError, PlaitError
-
 __all__ = [
+    "POLICY",
+    "SUPERVISED",
     "Kind",
+    "add",
     "how_to_repeat",
     "how_to_resume",
     "is_identified",
     "kind_of",
-    "register",
     "unresumable",
 ]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of run: its functions, the unit of its length, the names of its results."""
+    """A kind of run: the unit of its length, the names of its results, its defaults."""
 
     format: str
     """Value of `format` in the descriptions of such runs."""
-    learner: str = ""
-    """`module:function` of (spec, device, group, backend) that returns the learner of a session."""
-    parse: str = ""
-    """`module:function` that parses a description as plain data to a `RunSpec`, or raises an error; without
-    one, the parts of the description stay plain data."""
-    network: str = ""
-    """`module:function` of (spec, backend) that returns the module before its first update."""
     score: str = "score"
     """Name of the score: accuracy, return."""
     unit: str = "update"
@@ -54,21 +45,6 @@ class Kind:
     checkpoint_every: int = 500
     resumed_by: str = "plait train --resume {folder}"
     """Command that resumes a run."""
-
-    def call(self, function: str, *arguments: Any) -> Any:
-        """Call the function in the field of this name (learner, parse, network) and return its result."""
-        module, _, name = getattr(self, function).partition(":")
-        if not module:
-            raise ConfigError(f"runs of the kind {self.format!r} are not known here; register it first")
-        work = getattr(importlib.import_module(module), name)
-        try:
-            return work(*arguments)
-        except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            if function == "learner" or isinstance(error, PlaitError):
-                raise
-            # A description is data, usually from a file: an error that it causes is one the user can correct.
-            text = f"{type(error).__name__}: {error}"
-            raise ConfigError(f"this does not describe a run of the kind {self.format!r} ({text})") from error
 
     @property
     def length_key(self) -> str:
@@ -93,32 +69,20 @@ class Kind:
 _KINDS: dict[str, Kind] = {}
 
 
-def register(kind: Kind) -> Kind:
-    """Register a kind in this process and return it."""
+def add(kind: Kind) -> Kind:
+    """Add a kind to the registry of this process, and return it; `run_spec.register` makes it trainable."""
     _KINDS[kind.format] = kind
     return kind
 
 
-_SUPERVISED = register(
-    Kind(
-        "plait run 1",
-        "plait.lab.training.supervised:learner_of",
-        "plait.lab.training.spec:parse_supervised",
-        "plait.lab.training.description:network_of",
-        score="accuracy",
-        shown={"score": "accuracy"},
-    )
-)
+SUPERVISED = add(Kind("plait run 1", score="accuracy", shown={"score": "accuracy"}))
 # For tasks with numbers as targets: scored by R² instead of accuracy.
 _OF_NUMBERS = replace(
-    _SUPERVISED, score="R²", shown={"score": "R²", "rmse": "RMSE", "loss": "MSE, standardised"}
+    SUPERVISED, score="R²", shown={"score": "R²", "rmse": "RMSE", "loss": "MSE, standardised"}
 )
-register(
+POLICY = add(
     Kind(
         "plait policy 2",
-        "plait.lab.training.ppo.learner:learner_of",
-        "plait.lab.training.ppo.policy:parse_policy",
-        "plait.lab.training.ppo.policy:build_policy",
         score="return",
         unit="step",
         per_update=lambda recipe: int(recipe["n_envs"] * recipe["n_steps"]),
@@ -128,10 +92,9 @@ register(
         checkpoint_every=10,
     )
 )
-register(
+add(
     Kind(
         "plait scores 1",
-        "plait.lab.caches.training:refuse_to_build",
         shown={"score": "explained variance (usage), agreement with the full cache (eviction)"},
         resumed_by="plait cache train MODEL --text FILE --out {folder} --resume, with the same options",
     )
@@ -148,8 +111,8 @@ def kind_of(description: dict[str, Any]) -> Kind:
     if "format" in description:
         kind = _KINDS.get(description["format"], Kind(str(description["format"])))
     else:
-        kind = next((kind for kind in _KINDS.values() if task.get("name") in kind.tasks), _SUPERVISED)
-    return _OF_NUMBERS if kind is _SUPERVISED and task.get("answer") == "number" else kind
+        kind = next((kind for kind in _KINDS.values() if task.get("name") in kind.tasks), SUPERVISED)
+    return _OF_NUMBERS if kind is SUPERVISED and task.get("answer") == "number" else kind
 
 
 def is_identified(part: dict[str, Any]) -> bool:
@@ -174,7 +137,7 @@ def how_to_resume(description: dict[str, Any], folder: Path | str | None) -> str
 
 
 def how_to_repeat(description: dict[str, Any], folder: Path | str) -> str | None:
-    """Return the command that trains a run anew; None if its description does not suffice for one.
+    """Return the command that repeats a run from the beginning; None if no command can.
 
     >>> how_to_repeat({"task": {"name": "copy"}, "model": {"name": "lstm"}}, "runs/copy-lstm-1")
     'plait train --config runs/copy-lstm-1'

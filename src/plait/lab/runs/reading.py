@@ -1,4 +1,4 @@
-"""Finding and reading run folders, in whatever state they are.
+"""Finding and reading run folders in any state.
 
 Neither torch nor the checkpoint is needed, so that folders can be reported on wherever they are copied.
 """
@@ -239,7 +239,7 @@ def _is_of_this_run(
 ) -> bool:
     """Return whether a summary is this run's; if description and environment fail their checksums, it is not.
 
-    Those checksums would be the other run's, too.
+    In that case the checksums belong to the other run as well.
     """
     own_id = run_id(description) if description else environment.get("run")
     if own_id is not None and summary.get("run", own_id) != own_id:

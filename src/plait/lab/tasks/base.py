@@ -18,7 +18,7 @@ __all__ = ["HIDDEN", "IGNORE", "LATER", "Batch", "Scale", "Task", "accuracy", "c
 
 # target that is ignored by loss and score
 IGNORE = -100
-# metadata of a field that is not an option, such as the part of the data a task stands for
+# metadata of a field that is not an option, such as the part of the data that a task uses
 HIDDEN = {"hidden": True}
 # metadata of an option added later: descriptions omit it at its default, so that ids do not change
 LATER = {"later": True}

@@ -99,11 +99,11 @@ def encode(
     source = previous_rows(absent, series) if missing == "previous" else np.arange(len(absent))
     if encoding[0] == "word":
         column = table.columns[name]
-        place = {word: index for index, word in enumerate(encoding[1:])}
-        rows = np.zeros((len(column), len(place)))
+        indices = {word: index for index, word in enumerate(encoding[1:])}
+        rows = np.zeros((len(column), len(indices)))
         for row, word in enumerate(column):
-            if word in place:
-                rows[row, place[word]] = 1
+            if word in indices:
+                rows[row, indices[word]] = 1
         return rows[source]
     dates = table.dates(name)
     if dates is None:
@@ -122,9 +122,10 @@ def encode_all(
 ) -> NDArray[np.float32]:
     """Return the concatenated features of some columns; `means` are those of the training data."""
     parts: list[NDArray[np.float64]] = []
+    before = 0  # features of the columns so far
     for name, encoding in columns:
-        before = sum(part.shape[1] for part in parts)
         parts.append(encode(table, name, encoding, series, missing, means[before] if means else None))
+        before += parts[-1].shape[1]
     return np.concatenate(parts, axis=1).astype(np.float32)
 
 
@@ -173,7 +174,7 @@ def _parts(dates: list[datetime | None], series: list[NDArray[np.int64]]) -> lis
 
 
 def _days(dates: list[datetime | None]) -> NDArray[np.float64]:
-    """Return days since the year 1 by the clock of the dates, nan for none."""
+    """Return the days since the year 1, ignoring time zones; nan for a missing date."""
     return np.array(
         [
             math.nan if date is None else date.toordinal() + (date - _midnight(date)).total_seconds() / 86400

@@ -202,7 +202,7 @@ def as_numbers(words: Iterable[str]) -> NDArray[np.float64] | None:
 
 
 def as_dates(words: Iterable[str]) -> list[datetime | None] | None:
-    """Return a column as dates by their own clock, None for an empty cell; None if it holds anything else.
+    """Return a column as dates without time zones, None for an empty cell; None if it holds anything else.
 
     >>> as_dates(["2026-01-31", "", "2026-02-01 06:30"])
     [datetime.datetime(2026, 1, 31, 0, 0), None, datetime.datetime(2026, 2, 1, 6, 30)]

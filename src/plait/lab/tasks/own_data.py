@@ -178,7 +178,7 @@ def _of_arrays(
     inputs: Any, targets: Any, lengths: Any = None, *, batch_first: bool, asks: str | None, where: str
 ) -> tuple[list[Row], bool]:
     if isinstance(inputs, tuple | list):
-        xs = [_tensor(x, f"{where}X[{place}]") for place, x in enumerate(inputs)]
+        xs = [_tensor(x, f"{where}X[{index}]") for index, x in enumerate(inputs)]
         ys, joint = _as_list(targets, f"{where}y"), False
     else:
         whole = _tensor(inputs, f"{where}X")
@@ -197,12 +197,12 @@ def _of_arrays(
     ends = [len(x) for x in xs] if lengths is None else _checked_lengths(lengths, xs, where)
     every = joint or _is_every(xs, ys, asks)
     rows: list[Row] = []
-    for place, (x, y, end) in enumerate(zip(xs, ys, ends, strict=True)):
-        _check_one(x, y, every, place, where)
+    for index, (x, y, end) in enumerate(zip(xs, ys, ends, strict=True)):
+        _check_one(x, y, every, index, where)
         rows.append((x[:end], y[:end] if every else y))
         if isinstance(y, Tensor) and bool(_absent(rows[-1][1]).all()):
             raise DataError(
-                f"{where}y[{place}]: expected a target, got none that counts; leave X[{place}] out"
+                f"{where}y[{index}]: expected a target, got none that counts; leave X[{index}] out"
             )
     return rows, every
 
@@ -221,7 +221,7 @@ def _by_sequence(
 
 def _as_list(targets: Any, name: str) -> list[Any]:
     if isinstance(targets, list | tuple):
-        return [_values(target, f"{name}[{place}]") for place, target in enumerate(targets)]
+        return [_values(target, f"{name}[{index}]") for index, target in enumerate(targets)]
     values = _values(targets, name)
     if isinstance(values, Tensor):
         if not values.dim():
@@ -267,24 +267,24 @@ def _checked_lengths(lengths: Any, xs: list[Tensor], where: str) -> list[int]:
     return steps
 
 
-def _check_one(x: Tensor, y: Any, every: bool, place: int, where: str) -> None:
+def _check_one(x: Tensor, y: Any, every: bool, index: int, where: str) -> None:
     if x.dim() - x.is_floating_point() != 1 or not len(x):
         raise ShapeError(
-            f"{where}X[{place}]: expected (T, F) of at least one step, or symbols (T,), got {tuple(x.shape)}"
+            f"{where}X[{index}]: expected (T, F) of at least one step, or symbols (T,), got {tuple(x.shape)}"
         )
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         step = int((~torch.isfinite(x)).any(-1).nonzero()[0]) + 1
         raise DataError(
-            f"{where}X[{place}]: expected finite numbers, got another at step {step}; fill it first"
+            f"{where}X[{index}]: expected finite numbers, got another at step {step}; fill it first"
         )
     if every and (isinstance(y, str) or len(y) != len(x)):
         got = 1 if isinstance(y, str) else len(y)
         raise ShapeError(
-            f"{where}y[{place}]: expected {len(x)} targets, one for each step of X[{place}], got {got}"
+            f"{where}y[{index}]: expected {len(x)} targets, one for each step of X[{index}], got {got}"
         )
     if not every and (isinstance(y, list) or (isinstance(y, Tensor) and y.dim() > 1)):
         raise ShapeError(
-            f"{where}y[{place}]: expected one target, or one for each of {len(x)} steps, got {len(y)}"
+            f"{where}y[{index}]: expected one target, or one for each of {len(x)} steps, got {len(y)}"
         )
 
 
@@ -337,12 +337,12 @@ def _largest(split: Split) -> int:
 
 def _check_alike(split: Split) -> None:
     train, held_out = _both(split)
-    for name, one, other in (
+    for name, known, other in (
         ("X", train.inputs, held_out.inputs),
         ("y", train.targets, held_out.targets),
     ):
-        if one.shape[1:] != other.shape[1:] or one.dtype != other.dtype:
+        if known.shape[1:] != other.shape[1:] or known.dtype != other.dtype:
             raise ShapeError(
-                f"held_out: expected {name} with {tuple(one.shape[1:])} features of {one.dtype} as the data "
-                f"to train on, got {tuple(other.shape[1:])} of {other.dtype}"
+                f"held_out: expected {name} with {tuple(known.shape[1:])} features of {known.dtype} as the "
+                f"data to train on, got {tuple(other.shape[1:])} of {other.dtype}"
             )

@@ -1,7 +1,7 @@
 """Sources of data files: a folder of the user, then the cache, then public mirrors.
 
-A file of a known data set is used only if the SHA-256 of its unpacked content is the published one, whatever
-its source. A download has a temporary name until it is complete and verified.
+A file of a known data set is used only if the SHA-256 of its unpacked content is the published one, from any
+source. A download has a temporary name until it is complete and verified.
 """
 
 from __future__ import annotations

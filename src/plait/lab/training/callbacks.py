@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bar",
+    "Callback",
     "CallbackList",
     "Lines",
     "ProgressFormat",
     "TensorBoard",
-    "Watcher",
     "announce",
     "clock_time",
     "display",
@@ -33,7 +33,7 @@ Results = dict[str, dict[str, float]]
 SETTLED = 2.0  # seconds after which the rate of updates is taken as steady
 
 
-class Watcher:
+class Callback:
     """Base class for callbacks, which observe training and change nothing; override the methods you need.
 
     Progress is counted in the learner's unit: updates, or steps of a policy's environments.
@@ -52,18 +52,18 @@ class Watcher:
         """Handle a message for the user."""
 
     def ended(self, summary: dict[str, Any]) -> None:
-        """Handle the end of the session; called whatever the reason."""
+        """Handle the end of the session; called in any case."""
 
 
-class CallbackList(Watcher):
+class CallbackList(Callback):
     """List of callbacks that are called in order."""
 
-    def __init__(self, watchers: Iterable[Watcher]) -> None:
-        self.watchers = tuple(watchers)
+    def __init__(self, callbacks: Iterable[Callback]) -> None:
+        self.callbacks = tuple(callbacks)
 
     def _call(self, event: str, *arguments: Any) -> None:
-        for watcher in self.watchers:
-            getattr(watcher, event)(*arguments)
+        for callback in self.callbacks:
+            getattr(callback, event)(*arguments)
 
     def began(self, run: str, update: int, updates: int) -> None:
         self._call("began", run, update, updates)
@@ -81,7 +81,7 @@ class CallbackList(Watcher):
         self._call("ended", summary)
 
 
-class TensorBoard(Watcher):
+class TensorBoard(Callback):
     """TensorBoard event files in `folder`; a resume purges the events past the checkpoint."""
 
     def __init__(self, folder: Path, every: int = 10) -> None:
@@ -182,7 +182,7 @@ def clock_time(seconds: float) -> str:
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
-class Lines(Watcher):
+class Lines(Callback):
     """Progress as lines: at the start, at each evaluation, every `seconds` in between, at the end."""
 
     def __init__(self, stream: TextIO, seconds: float = 30, formatter: ProgressFormat | None = None) -> None:
@@ -226,7 +226,7 @@ class Lines(Watcher):
         return f"{self.formatter.position(update, self.clock.updates)}  {self.clock.pace(update)}"
 
 
-class Bar(Watcher):
+class Bar(Callback):
     """Live progress bar: position, figures of the last update, updates per second and remaining time."""
 
     def __init__(self, console: Any = None, formatter: ProgressFormat | None = None) -> None:
@@ -271,7 +271,7 @@ class Bar(Watcher):
 
 def display(
     wanted: bool, stream: TextIO | None = None, formatter: ProgressFormat | None = None
-) -> list[Watcher]:
+) -> list[Callback]:
     """Return the progress display for a stream: a bar on a terminal, else lines; empty if not wanted."""
     stream = stream or sys.stderr
     if not wanted:
@@ -283,5 +283,5 @@ def display(
 
 def announce(text: str, quiet: bool = False) -> None:
     """Show a message before training begins; of several processes only the first shows it."""
-    for watcher in display(not quiet and os.environ.get("RANK", "0") == "0"):
-        watcher.noted(text)
+    for callback in display(not quiet and os.environ.get("RANK", "0") == "0"):
+        callback.noted(text)

@@ -234,7 +234,7 @@ def _output_size(recurrent: Recurrent | nn.RNNBase) -> int:
 
 
 def network_for(model: nn.Module, task: Task, seed: int) -> nn.Module:
-    """Return `model`, a bare recurrent one with an output layer; any other has to give logits itself."""
+    """Return `model`, with an output layer if it is recurrent; any other model must return logits itself."""
     if not isinstance(model, Recurrent | nn.RNNBase):
         return model
     if model.input_size != task.input_size:

@@ -20,7 +20,7 @@ from plait.models import Recurrent
 __all__ = ["FactoryModel", "parse_own_task"]
 
 _SOURCE = ("sources", "unidentified")  # in a description, the keys that identify code
-# Arguments of a factory that are no options of the model: the task and the machine decide them.
+# Arguments of a factory that are not options of the model: the task and the machine determine them.
 _LEFT_OUT = ("input_size", "batch_first", "device", "dtype", "backend")
 
 

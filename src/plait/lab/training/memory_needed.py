@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+from torch import nn
+
 from plait.estimates import FLOAT, check_fits
+from plait.lab.tasks import Task
+from plait.lab.training.recipe import Recipe
 
 __all__ = ["check_update", "slot_numbers", "update_bytes"]
 
 
-def check_update(network: Any, task: Any, recipe: Any, device: Any, processes: int = 1) -> None:
+def check_update(
+    network: nn.Module, task: Task, recipe: Recipe, device: torch.device, processes: int = 1
+) -> None:
     """Refuse an update of a recipe that cannot fit where it is to be computed.
 
     Raises:
@@ -19,7 +26,7 @@ def check_update(network: Any, task: Any, recipe: Any, device: Any, processes: i
     check_fits(update_bytes(network, task, recipe, processes), advice, str(device))
 
 
-def update_bytes(network: Any, task: Any, recipe: Any, processes: int = 1) -> int:
+def update_bytes(network: nn.Module, task: Task, recipe: Recipe, processes: int = 1) -> int:
     """Return the bytes of an update in addition to the weights.
 
     These are gradients and two optimiser moments per weight; for one part of a batch the inputs, every
@@ -42,13 +49,14 @@ def update_bytes(network: Any, task: Any, recipe: Any, processes: int = 1) -> in
     return int(3 * weights + number * rows * (steps * (task.input_size + states) + logits + slots))
 
 
-def slot_numbers(network: Any) -> int:
+def slot_numbers(network: nn.Module) -> int:
     """Return how many numbers the slots of a network's bounded memories hold for one row."""
     bounded = (layer for layer in _layers(network) if layer.initial_width)
     return int(sum(layer.slot_size * layer.initial_width for layer in bounded))
 
 
-def _layers(network: Any) -> list[Any]:
+def _layers(network: nn.Module) -> list[Any]:
+    """Return the layers of a network's stack, empty for a module without one."""
     return list(getattr(getattr(network, "recurrent", None), "layers", ()))
 
 

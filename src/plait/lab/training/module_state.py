@@ -71,7 +71,7 @@ def _hooked_weights(module: nn.Module) -> set[str]:
 
 
 def constant_buffers(module: nn.Module) -> dict[str, Tensor]:
-    """Return the buffers of a module, but for running statistics and those computed from weights or data."""
+    """Return the buffers of a module, except running statistics and those computed from weights or data."""
     computed = _STATISTICS | {f"{name}_{part}" for name in _hooked_weights(module) for part in "uv"}
     if type_before_parametrizations(module).__module__.startswith(("plait.", "torch.nn.utils.")):
         computed |= {
@@ -102,7 +102,7 @@ def value_at_start(module: nn.Module, name: str, buffer: Tensor) -> str | None:
 
 
 def note_trained_buffers(began: dict[tuple[nn.Module, str], str]) -> None:
-    """Remember how training changed the buffers of a network: it stays the network of its run."""
+    """Remember how training changed the buffers of a network, which keeps the description of its run."""
     for (module, name), before in began.items():
         buffer = module._buffers.get(name)
         if buffer is not None and (now := tensor_text(buffer)) != before:

@@ -28,12 +28,12 @@ __all__ = [
     "OF_EPOCHS",
     "PUBLISHED",
     "SMALL_TEXT",
-    "MeansOptions",
     "ModelOptions",
     "PPOOptions",
     "PolicyOptions",
     "Published",
     "RecipeOptions",
+    "RuntimeOptions",
     "TaskOptions",
     "published_for",
     "recommended",
@@ -141,7 +141,7 @@ class TaskOptions:
 
 
 @dataclass(frozen=True)
-class MeansOptions:
+class RuntimeOptions:
     """Device, limits and output; they do not change the id of the run."""
 
     out: Path = Path("runs")
@@ -300,7 +300,8 @@ class Drawn:
     """Default settings of tasks whose sequences are drawn, and which no publication tabulates.
 
     The learning rate settles and non-finite gradients are skipped; on the tasks of ten symbols RelRNN and
-    gated cells with a memory get the settings that learn copy soonest and keep it (results/memory).
+    gated cells with a memory get the settings that learn copy fastest without losing it again
+    (results/memory).
     """
 
     TASKS = ("copy", "transfer", "denoise", "recall", "mqar")

@@ -138,14 +138,14 @@ def _sequences(data: Any, task: SequenceTask, batch_first: bool) -> Sequences:
         raise DataError(f"data: expected (N, T, F), or a list of (T, F) ({error})") from error
     symbols = task.vocabulary is not None
     size = () if symbols else (task.input_size,)
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         if part.dim() != 1 + len(size) or tuple(part.shape[1:]) != size or not len(part):
             layout = "(T,) symbols" if symbols else f"(T, {task.input_size})"
-            raise ShapeError(f"data[{place}]: expected {layout} as in training, got {tuple(part.shape)}")
+            raise ShapeError(f"data[{index}]: expected {layout} as in training, got {tuple(part.shape)}")
         if symbols and not 0 <= int(part.min()) <= int(part.max()) < (task.vocabulary or 0):
-            raise DataError(f"data[{place}]: expected symbols from 0 to {(task.vocabulary or 0) - 1}")
+            raise DataError(f"data[{index}]: expected symbols from 0 to {(task.vocabulary or 0) - 1}")
         if not symbols and not bool(part.isfinite().all()):
-            raise DataError(f"data[{place}]: expected finite numbers; fill the others first")
+            raise DataError(f"data[{index}]: expected finite numbers; fill the others first")
     if not parts:
         raise DataError("data: expected at least one sequence, got none")
     inputs = torch.cat([part.long() if symbols else part.float() for part in parts])
@@ -195,7 +195,7 @@ def _outputs(network: nn.Module, sequences: Sequences, every: bool) -> Iterator[
 def _named(task: SequenceTask, logits: Tensor) -> tuple[list[Any], list[float]]:
     """Return the prediction of each step, and the probability of each class predicted."""
     if task.answer == "number":
-        return [one[0] if len(one) == 1 else one for one in logits.tolist()], []
+        return [row[0] if len(row) == 1 else row for row in logits.tolist()], []
     shares, classes = logits.double().softmax(dim=-1).max(dim=-1)
     names = [task.classes[index] if task.classes else index for index in classes.tolist()]
     return names, shares.tolist()
@@ -259,7 +259,10 @@ def _scores(
     if not pairs:
         return {}
     if task.answer == "class":
-        return {"targets": len(pairs), "accuracy": sum(one == other for one, other in pairs) / len(pairs)}
+        return {
+            "targets": len(pairs),
+            "accuracy": sum(predicted == other for predicted, other in pairs) / len(pairs),
+        }
     outputs, wanted = (np.array(part, dtype=np.float64) for part in zip(*pairs, strict=True))
     error = float(np.mean((outputs - wanted) ** 2))
     scale = getattr(network, "input_scale" if task.anchor is not None else "output_scale", None)

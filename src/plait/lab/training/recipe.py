@@ -110,7 +110,7 @@ class Recipe(HyperParams):
     """Clipping threshold as a multiple of the running mean of the norm; beyond four times the threshold the
     update is skipped; 0 for no such limit."""
     accumulate: int = 1
-    """Gradient-accumulation steps: the batch is processed in so many parts, with less memory and the same
+    """Gradient-accumulation steps: the batch is processed in this many parts, with less memory and the same
     gradient."""
     seed: int = 0
     """Random seed of initial weights, data and dropout."""

@@ -1,4 +1,4 @@
-"""A sample of a regression's held-out targets beside the predictions for them."""
+"""A sample of a regression's held-out targets with their predictions."""
 
 from __future__ import annotations
 

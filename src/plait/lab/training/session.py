@@ -30,16 +30,16 @@ from plait.lab.runs.checkpoint import load_weights, read_checkpoint
 from plait.lab.runs.folder import Run
 from plait.lab.runs.kinds import how_to_resume, unresumable
 from plait.lab.runs.reading import find_run, read_run
-from plait.lab.runs.spec import RunSpec, parse_spec
-from plait.lab.strict import checked
-from plait.lab.training.callbacks import CallbackList, Results, Watcher, announce, display
+from plait.lab.strict import parse
+from plait.lab.training.callbacks import Callback, CallbackList, Results, announce, display
 from plait.lab.training.learner import Learner, Step
 from plait.lab.training.process import Group, device_named, environment, join, peak_memory
+from plait.lab.training.run_spec import RunSpec, build_network, make_learner, parse_spec
 from plait.lab.training.stop import CutShort, Stop
 
 __all__ = ["Fitted", "Session", "load", "train", "train_run"]
 
-_DIVERGED = "the last good checkpoint is kept in {}. Lower the learning rate, clip, or mend the data"
+_DIVERGED = "the last good checkpoint is kept in {}. Lower the learning rate, clip, or fix the data"
 _KEPT = "the run is kept, continue: plait train --resume {}"
 
 
@@ -60,7 +60,7 @@ class Counters:
 def _counters(saved: dict[str, Any]) -> Counters:
     """Return the counters of a checkpoint, validated."""
     try:
-        counters = checked(Counters, saved)
+        counters = parse(Counters, saved)
         check_int(0, update=counters.update, best_update=counters.best_update or 0)
         check_min(0, seconds=counters.seconds, rate=counters.rate)
         for name, results in counters.held_out.items():
@@ -106,7 +106,7 @@ def train(
     max_minutes: float | None = None,
     stop_when: Callable[[], bool] | None = None,
     progress: bool = False,
-    watchers: Iterable[Watcher] = (),
+    callbacks: Iterable[Callback] = (),
 ) -> Fitted:
     """Train the learner that `learner` builds, with or without a run folder, in one or more processes.
 
@@ -119,7 +119,7 @@ def train(
         max_minutes: save and stop after this many minutes.
         stop_when: called after every update; save and stop once it returns True.
         progress: show a progress bar, or lines where there is no terminal, on stderr.
-        watchers: additional callbacks.
+        callbacks: additional callbacks.
 
     Raises:
         DivergedError: if a value is not finite; it names the update and the tensor.
@@ -136,18 +136,18 @@ def train(
         group = stack.enter_context(join(device))
         stack.enter_context(torch.random.fork_rng(devices=[device] if device.type == "cuda" else []))
         trained = learner(group)
-        callbacks = CallbackList(
-            [*display(progress, formatter=trained.formatter), *watchers] if group.first else []
+        listeners = CallbackList(
+            [*display(progress, formatter=trained.formatter), *callbacks] if group.first else []
         )
         run = _open(stack, group, folder, description, resume)
         if run is not None and group.share(run.summary.get("status")) == "complete":
-            callbacks.noted(f"{run.folder} is complete already")
+            listeners.noted(f"{run.folder} is complete already")
             load_weights(trained.network, read_checkpoint(run.checkpoint, run.id))
             return Fitted(
                 trained.network, "complete", run.summary, *run.curves(), run.folder, group.first, already=True
             )
         stack.enter_context(stop)
-        fitted = Session(trained, run, stop, callbacks, checkpoint_every).go()
+        fitted = Session(trained, run, stop, listeners, checkpoint_every).go()
     stop.pass_on()
     return fitted
 
@@ -158,9 +158,9 @@ def train_run(
     device: str | None = None,
     backend: str = "auto",
     checkpoint_every: int | None = None,
-    **means: Any,
+    **options: Any,
 ) -> Fitted:
-    """Train the run of a description, supervised or by PPO; `means` are the options of `train`.
+    """Train the run of a description, supervised or by PPO; `options` are those of `train`.
 
     Args:
         description: what to train; plain data are validated and completed with their defaults first.
@@ -171,11 +171,11 @@ def train_run(
     kind = spec.kind
     target = device_named(device or kind.device)
     return train(
-        lambda group: kind.call("learner", spec, target, group, backend),
+        lambda group: make_learner(spec, target, group, backend),
         spec,
         target,
         checkpoint_every=kind.checkpoint_every if checkpoint_every is None else checkpoint_every,
-        **means,
+        **options,
     )
 
 
@@ -193,8 +193,7 @@ def load(
     """
     record = read_run(find_run(run))
     if model is None:
-        spec = parse_spec(record.description)
-        model = spec.kind.call("network", spec, backend)
+        model = build_network(parse_spec(record.description), backend)
     network: nn.Module = model
     load_weights(network, read_checkpoint(record.folder / "checkpoint.safetensors", record.id))
     return network.to(device_named(device)).eval()
@@ -232,11 +231,11 @@ class Session:
         learner: Learner,
         run: Run | None = None,
         stop: Stop | None = None,
-        callbacks: Watcher | None = None,
+        callbacks: Callback | None = None,
         checkpoint_every: int = 500,
     ) -> None:
         self.learner, self.run, self.group = learner, run, learner.group
-        self.stop, self.callbacks = stop or Stop(signals=False), callbacks or Watcher()
+        self.stop, self.callbacks = stop or Stop(signals=False), callbacks or Callback()
         self.schedule, self.checkpoint_every = learner.schedule, checkpoint_every
         self.counters = Counters()
         self.regular: dict[str, Any] = {}
@@ -300,7 +299,7 @@ class Session:
             try:
                 step = self.learner.advance(counters.update + 1, self.stop)
             except CutShort:
-                self.callbacks.noted(f"update {counters.update + 1} was cut short; resuming makes it anew")
+                self.callbacks.noted(f"update {counters.update + 1} was cut short; resuming repeats it")
                 return "stopped", self.stop.reason
             counters.update += 1
             counters.loss = step.figures.get("loss")
@@ -379,7 +378,7 @@ class Session:
         return updates * self.learner.steps_per_update
 
     def _position(self) -> dict[str, Any]:
-        """Return the position of the run for its curves: updates, and steps if the learner counts them."""
+        """Return the position of the run in its curves: updates, and steps if the learner counts them."""
         update, unit = self.counters.update, self.learner.formatter.unit
         return {"update": update, **({} if unit == "update" else {f"{unit}s": self._counted(update)})}
 

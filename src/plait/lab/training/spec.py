@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from plait.errors import ConfigError, PlaitError
 from plait.lab.own_code import is_own_name
 from plait.lab.runs.difference import nameless
-from plait.lab.runs.spec import RunSpec, parse_spec
-from plait.lab.strict import checked
+from plait.lab.strict import parse
 from plait.lab.tasks import Task, task_named
 from plait.lab.training.factories import FactoryModel, parse_own_task
 from plait.lab.training.recipe import Recipe
+from plait.lab.training.run_spec import RunSpec, parse_spec
 from plait.models import MODELS
 from plait.models.named import NamedModel
 from plait.models.options import complete_model
@@ -108,7 +108,7 @@ class SupervisedSpec(RunSpec):
         }
 
 
-def parse_supervised(values: SupervisedSpec | Any, recommend: Recommend | None = None) -> SupervisedSpec:
+def parse_supervised(values: object, recommend: Recommend | None = None) -> SupervisedSpec:
     """Validate a description as plain data and fill in its defaults; one error lists all that is wrong.
 
     Args:
@@ -138,13 +138,13 @@ def parse_supervised(values: SupervisedSpec | Any, recommend: Recommend | None =
         recommended = None if task is None else _collect(late, lambda: recommend(task, model, recipe))
         model, recipe = recommended or (_with_size(model), recipe)
     spec = _collect(problems, lambda: parse_model(model))
-    hyperparams = _collect(problems, lambda: checked(Recipe, recipe, "recipe").check())
+    hyperparams = _collect(problems, lambda: parse(Recipe, recipe, "recipe").check())
     if task is None or spec is None or hyperparams is None or problems or late:
         raise _joined(problems or late)
     return SupervisedSpec(task, spec, hyperparams, source)
 
 
-def parse_model(value: Any) -> ModelSpec | FactoryModel:
+def parse_model(value: object) -> ModelSpec | FactoryModel:
     """Return a model from plain data: one of plait's by its name, or a user's own as `module:factory`."""
     values = _named("model", value)
     return FactoryModel.parse(values) if is_own_name(values["name"]) else ModelSpec.parse(values)
@@ -155,7 +155,7 @@ def _with_size(model: dict[str, Any]) -> dict[str, Any]:
     return model if is_own_name(model.get("name")) else {"hidden_size": 1, **model}
 
 
-def _task(value: Any) -> tuple[Task, Mapping[str, Any]]:
+def _task(value: object) -> tuple[Task, Mapping[str, Any]]:
     """Return a task, with its name and source if it is not in plait's registry."""
     if isinstance(value, Task):
         return value, {}
@@ -176,7 +176,7 @@ def task_of(description: RunSpec | dict[str, Any]) -> Task:
     return supervised(description).task
 
 
-def _named(part: str, value: Any) -> dict[str, Any]:
+def _named(part: str, value: object) -> dict[str, Any]:
     """Return a part that consists of a name and options; raise for anything else."""
     if isinstance(value, dict) and "class" in value:
         raise ConfigError(nameless(part, value))

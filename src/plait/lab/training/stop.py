@@ -100,11 +100,12 @@ class Stop(contextlib.AbstractContextManager["Stop"]):
         number = _number(pipe, _SOON)
         if number == 0:
             _say(
-                "stopping: what is being computed is finished or left, then saved; Ctrl-C again ends at once"
+                "stopping: the current computation is finished or dropped, then saved; "
+                "Ctrl-C again stops at once"
             )
             number = _number(pipe)
         if number is not None and self._last_words and _number(pipe, _AT_ONCE) == 0:
-            _say(f"plait: ended at once; {self._last_words}")
+            _say(f"plait: stopped at once; {self._last_words}")
             os._exit(128 + number)
 
     @property

@@ -23,7 +23,7 @@ from plait.errors import (
 from plait.lab.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.lab.tasks import Batch, DataTask, Task, counted
 from plait.lab.tasks.sequences import SequenceTask
-from plait.lab.training.callbacks import ProgressFormat, Results, Watcher
+from plait.lab.training.callbacks import Callback, ProgressFormat, Results
 from plait.lab.training.carried_state import carried_over, check_carried
 from plait.lab.training.description import Network, build, last_steps, network_for, spec_of, states_read
 from plait.lab.training.gradient_record import gradient_norms, require_nudge
@@ -105,7 +105,7 @@ class SupervisedLearner(Learner):
 
     @torch.no_grad()
     def sample(self) -> dict[str, Any]:
-        """Return held-out targets beside their predictions, of a regression with one number."""
+        """Return held-out targets with their predictions, for a regression with one number."""
         task = self.task
         if not isinstance(task, SequenceTask) or task.answer != "number" or task.num_classes != 1:
             return {}
@@ -367,7 +367,7 @@ def option_of_fit(name: str) -> str:
     other = _ELSEWHERE.get(name)
     if other:
         raise UnknownNameError(f"unknown option of fit {name!r}: did you mean {other!r}?")
-    own = [one for one in inspect.signature(fit).parameters if one not in ("model", "task", "changes")]
+    own = [name for name in inspect.signature(fit).parameters if name not in ("model", "task", "changes")]
     return check_choice(name, [*own, *(field.name for field in dataclasses.fields(Recipe))], "option of fit")
 
 
@@ -387,7 +387,6 @@ _ELSEWHERE = {
     "validation_split": "held_out",
     "val": "held_out",
     "verbose": "progress",
-    "callbacks": "watchers",
 }
 
 
@@ -406,7 +405,7 @@ def fit(
     epochs: int | None = None,
     stop_when: Callable[[], bool] | None = None,
     progress: bool = False,
-    watchers: Iterable[Watcher] = (),
+    callbacks: Iterable[Callback] = (),
     **changes: Any,
 ) -> Fitted:
     """Train `model` on `task`, or on your own data.
@@ -432,7 +431,7 @@ def fit(
         epochs: epochs over a data set, instead of the recipe's `updates`.
         stop_when: called after every update; save and stop once it returns True.
         progress: show a progress bar, or lines where there is no terminal, on stderr.
-        watchers: additional callbacks.
+        callbacks: additional callbacks.
         changes: values of the recipe. For your own data the defaults differ, unless a recipe is passed:
             batches of at most 32, and all held-out data are scored after whole epochs.
 
@@ -479,7 +478,7 @@ def fit(
             max_minutes=max_minutes,
             stop_when=stop_when,
             progress=progress,
-            watchers=watchers,
+            callbacks=callbacks,
         )
     finally:
         note_trained_buffers(began)

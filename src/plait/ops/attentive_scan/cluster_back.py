@@ -167,7 +167,7 @@ def walk_back(
     """Return every gradient; `launch` runs the kernel of a name and shape with its arguments."""
     steps, rows, _ = scanned.output.shape
     clusters = -(-rows // shape.rows)
-    walked, beside, keyed = _room(inputs, scanned, scan, nudged)
+    walked, beside, keyed = _allocate(inputs, scanned, scan, nudged)
     slots: Any = None if inputs.is_new else scanned.queries.new_empty(inputs.slots.shape)
     arrived = _aligned(arriving)
     largest = None if inputs.grad_limit is None else largest_of(arrived, inputs.grad_limit)
@@ -190,7 +190,9 @@ def walk_back(
     return collect_gradients(walked, inputs._replace(slots=slots), scanned, scan, nudged, None, left)
 
 
-def _room(inputs: Inputs, scanned: Scanned, scan: Scan, nudged: bool) -> tuple[ReverseWalk, Tensor, Tensor]:
+def _allocate(
+    inputs: Inputs, scanned: Scanned, scan: Scan, nudged: bool
+) -> tuple[ReverseWalk, Tensor, Tensor]:
     """Allocate the buffers of the walk, and two joint ones, each for one large product over all steps.
 
     The first has at every step dL/dz, for a GRU dL/d(V_n s + b'_n), and dL/dq side by side; the second dL/dk
@@ -209,7 +211,12 @@ def _room(inputs: Inputs, scanned: Scanned, scan: Scan, nudged: bool) -> tuple[R
     return walked._replace(projected=projected, queries=queries, keys=keys, scores=scores), beside, keyed
 
 
-_APART = "projected", "queries", "keys", "scores"  # the fields that are views of the joint buffers of `_room`
+_APART = (
+    "projected",
+    "queries",
+    "keys",
+    "scores",
+)  # the fields that are views of the joint buffers
 
 
 _usage_shape, _sums_shape, _outer_shape = lru_cache(UsageShape), lru_cache(SumsShape), lru_cache(OuterShape)

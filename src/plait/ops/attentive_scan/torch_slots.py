@@ -1,6 +1,6 @@
 """The slot memory of a whole batch, changed in place: forward, and undone step by step in reverse.
 
-A slot holds a state beside twice its key, (B·κ, 2H): tanh(x) = 2 σ(2x) − 1, and σ is torch's faster
+A slot holds a state and twice its key, (B·κ, 2H): tanh(x) = 2 σ(2x) − 1, and σ is torch's faster
 function of the two. Slots are addressed flat, slot j of row b at b·κ + j.
 """
 
@@ -126,7 +126,7 @@ class SlotsInReverse:
     def step_back(self, t: int, d_pair: Tensor) -> Tensor:
         """Move the gradients of h_t and its key from the slots into `d_pair` (B, 2H), and undo step t.
 
-        That of its score goes to `d_score` (B,).
+        The gradient of its score is added to `d_score` (B,).
         """
         own, target = self.own[t], self.target[t]
         torch.index_select(self.d_contents, 0, own, out=d_pair)
@@ -169,5 +169,5 @@ def _changes(ids: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _with_doubled_keys(states: Tensor, key: Tensor) -> Tensor:
-    """Return each state beside twice its key: (..., H) → (..., 2H)."""
+    """Return each state concatenated with twice its key: (..., H) → (..., 2H)."""
     return torch.cat([states, states @ (2 * key).t()], dim=-1)

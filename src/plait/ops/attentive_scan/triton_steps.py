@@ -63,7 +63,7 @@ def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
     wide = accumulation_dtype(dtype)
     from_hidden = torch.cat([inputs.recurrent, inputs.query]).t().contiguous()
     key = inputs.key.t().contiguous()
-    # One row more than there are steps: the last step, too, writes the row of the step after it.
+    # One row more than there are steps, because every step writes the row of the next one.
     reset = torch.zeros(steps + 1, rows, dtype=torch.bool, device=out.output.device)
     if inputs.reset is not None:
         reset[:-1] = inputs.reset

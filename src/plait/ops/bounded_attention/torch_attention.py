@@ -53,7 +53,7 @@ def block_length(steps: int, slots: int) -> int:
 
 
 class _Cut(NamedTuple):
-    """Sizes: T steps, the window, queries of a block; whether a score enters on leaving the window."""
+    """Sizes: T steps, the window, queries per block; whether scores count only after leaving the window."""
 
     steps: int
     window: int

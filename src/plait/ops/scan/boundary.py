@@ -37,7 +37,7 @@ class _Expected(NamedTuple):
 def conform(inputs: Inputs, scan: CellScan, state: LayerState | None = None, fill: bool = True) -> Inputs:
     """Check every shape; cast to the type of `projected`; drop inputs that the cell does not read.
 
-    An empty slot gets zeros and no relevance, whatever its content was, so that it cannot carry in a NaN.
+    An empty slot gets zeros and no relevance, so that its content cannot carry in a NaN.
     With `fill` false the scan itself ignores empty slots. At the start of a sequence there is no state to
     check. `state` is the one that `inputs` were taken from: its memory records that it was checked.
     """

@@ -44,7 +44,7 @@ __all__ = [
 
 # the value of a tensor that a scan does not have; its own code never reads it
 ABSENT: Any = None
-_FEW = 2**22  # up to so many elements, launching an addition takes longer than adding
+_FEW = 2**22  # up to this many elements, launching an addition takes longer than adding
 
 
 @dataclass(frozen=True)
@@ -278,11 +278,11 @@ class Arriving(NamedTuple):
 
 
 class ReverseWalk(NamedTuple):
-    """The recurrent gradients, left by a walk back through time, all wide.
+    """The recurrent gradients computed by a walk back through time, all wide.
 
-    dL/dz_t; dL/dq_t; dL/dk of h_t; the total dL/dh_t, for `nudge`; the same two for the initial slots;
-    dL/dv_a, of each row where a backend sums it later; dL/ds_0 and dL/dc_0; and, where relevance is learned,
-    dL/d(gᵀh_t), the same for the initial slots, and dL/de of every slot at every step.
+    dL/dz_t; dL/dq_t; dL/dk of h_t; the total dL/dh_t, for `nudge`; the gradients of key and state for the
+    initial slots; dL/dv_a, of each row where a backend sums it later; dL/ds_0 and dL/dc_0; and, where
+    relevance is learned, dL/d(gᵀh_t), the same for the initial slots, and dL/de of every slot at every step.
     """
 
     projected: Annotated[Tensor, Spec("T B GH", "wide")]
@@ -302,7 +302,7 @@ class ReverseWalk(NamedTuple):
 
 
 class ScanWeights(NamedTuple):
-    """The tensors a scan with a memory differentiates with respect to, beside its input and state.
+    """The tensors a scan with a memory differentiates with respect to, besides its input and state.
 
     `recurrent` (G·H, H), gates in torch's order; `query`, `key` (H, H); `energy` (H,); `candidate_bias` (H,)
     or None, the recurrent bias of a GRU's candidate; `modrelu_bias` (H,) or None; `worth` (H,) or None, by
@@ -319,7 +319,7 @@ class ScanWeights(NamedTuple):
 
 
 class PlainWeights(NamedTuple):
-    """The tensors a scan without a memory differentiates with respect to, beside its input and state."""
+    """The tensors a scan without a memory differentiates with respect to, besides its input and state."""
 
     recurrent: Tensor
     candidate_bias: Tensor | None = None

@@ -1,7 +1,7 @@
 """The compiled C++ scans: from the wheel, or built on first use and cached.
 
 The library's name holds a hash of its source and flags, and of the compiler and torch's version where it was
-built here, so a change of any of them is another library. A wheel's library serves every torch: it needs
+built here, so a change of any of them gives another library. A wheel's library serves every torch: it needs
 `torch_parallel_for`, of torch's stable interface, and the vector functions of SLEEF that torch exports. Under
 a torch that lacks one of them it does not load, and one is built here.
 """
@@ -163,7 +163,7 @@ def _build(compiler: str, target: Path, capability: str | None = None, *more: st
         str(_SOURCES / "scan.cpp"),
         "-o",
         str(target),
-        f"-ffile-prefix-map={torch_folder}=torch",  # the same bytes in whatever folder torch is
+        f"-ffile-prefix-map={torch_folder}=torch",  # the same bytes wherever torch is installed
         f"-I{target.parent}",
         f"-I{torch_folder / 'include'}",
         f"-L{torch_folder / 'lib'}",

@@ -26,7 +26,7 @@ _graphs: OrderedDict[Any, tuple[Any, Tensors, Tensors]] = OrderedDict()
 
 
 def replayed(function: Callable[..., Tensors], tensors: Tensors, name: tuple[Any, ...]) -> Tensors:
-    """Run `function`, through a CUDA graph where that pays."""
+    """Run `function`, through a CUDA graph where that saves time."""
     first = next(tensor for tensor in tensors if tensor is not None and tensor.dim() == 3)
     graphable = (
         first.is_cuda and first.shape[0] <= LONGEST_GRAPH and not torch.cuda.is_current_stream_capturing()

@@ -9,7 +9,7 @@ __all__ = ["CellScan", "FullScan", "PlainScan", "Scan"]
 
 
 class CellScan:
-    """Abstract base class: the properties of every scan, whatever its memory.
+    """Abstract base class: the properties of every scan, with any memory.
 
     `name` is that of its folder and of its operator; `traits` are the words by which `contract.Spec` refers
     to it.

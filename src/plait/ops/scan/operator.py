@@ -361,7 +361,7 @@ def _define_forward(fused: FusedScan) -> None:
 
 
 def _apart(x: Tensor) -> Tensor:
-    """Return `x` contiguous, and alone in its storage."""
+    """Return `x` contiguous and with a storage of its own."""
     if not x.is_contiguous():
         return x.contiguous()
     is_part = not torch.compiler.is_compiling() and x.untyped_storage().nbytes() > x.numel() * x.itemsize

@@ -198,7 +198,7 @@ def put_gates(
     JJ: tl.constexpr,
     H: tl.constexpr,
 ):
-    """Store four vectors side by side, or an Elman cell's one."""
+    """Store four contiguous vectors, or the single one of an Elman cell."""
     _put(gates, start, g0, nil, W, L, JJ, H)
     if CELL != "elman":
         _put(gates, start + H, g1, nil, W, L, JJ, H)

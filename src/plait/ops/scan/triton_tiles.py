@@ -86,7 +86,7 @@ def _product(
 
 @triton.jit
 def _partial(base, start, wanted, nil, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr):
-    """Load a vector so that it counts once in a sum over lane groups: (WARPS, L, JJ)."""
+    """Load a vector into one lane group, so that a sum over the groups counts it once: (WARPS, L, JJ)."""
     j = tl.arange(0, W)[:, None, None] * JJ + tl.arange(0, JJ)[None, None, :]
     once = (tl.arange(0, L) == 0)[None, :, None] & (j < H) & wanted
     offsets = tl.max_contiguous(j + (tl.arange(0, L) * nil)[None, :, None], [1, 2, JJ])

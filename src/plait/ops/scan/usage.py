@@ -130,7 +130,8 @@ def usage_gradient(
     It is computed from dL/de (T, B, κ) by slot and the gradients at the outputs.
 
     Sums are taken in one order, so that the result has the same bits every time: what a slot gathers while it
-    holds one state is the difference of two sums from the end, and a state comes and goes once at most.
+    holds one state is the difference of two sums from the end, and a state is written and evicted once at
+    most.
     """
     _, rows, width = d_energies.shape
     state_ids, wide = scanned.ids[..., window:].long(), d_energies.dtype
@@ -152,7 +153,7 @@ def usage_gradient(
     nothing = len(states)
 
     def of_states(ids: Tensor) -> Tensor:
-        """Return `from_here` where a slot changed, under its state id there; every id occurs at most once."""
+        """Scatter `from_here` to the state ids of slots that changed; every id occurs at most once."""
         scattered = from_here.new_zeros((nothing + 1) * rows)
         index = torch.where(changed & (ids >= 0), ids, nothing) * rows + row
         return scattered.scatter_(0, index.flatten(), from_here.flatten())[: nothing * rows]
@@ -162,7 +163,7 @@ def usage_gradient(
 
 
 def _end(reset: Tensor | None, like: Tensor) -> Tensor:
-    """Return for every step the first later one at which its row is reset, T where there is none: (T, B)."""
+    """Return for every step the next step at which its row is reset, T if there is none: (T, B)."""
     steps, rows, _ = like.shape
     if reset is None:
         return torch.full((steps, rows), steps, device=like.device)

@@ -10,14 +10,14 @@ import pytest
 from plait.errors import ConfigError, PlaitError
 from plait.lab.experiments.depthwidth import FIGURE_1, SMOKE, Figure1, Grid, Training, TrainingRun
 from plait.lab.experiments.depthwidth.figure1 import PER_LAYER
-from plait.lab.strict import checked
+from plait.lab.strict import parse
 
 
 @pytest.mark.parametrize("experiment", [FIGURE_1, SMOKE], ids=["full", "smoke"])
 def test_round_trip(experiment):
-    assert checked(Figure1, json.loads(json.dumps(dataclasses.asdict(experiment)))) == experiment
+    assert parse(Figure1, json.loads(json.dumps(dataclasses.asdict(experiment)))) == experiment
     for run in experiment.runs():
-        assert checked(TrainingRun, json.loads(json.dumps(dataclasses.asdict(run)))) == run
+        assert parse(TrainingRun, json.loads(json.dumps(dataclasses.asdict(run)))) == run
 
 
 def test_every_mistake_is_named():
@@ -28,7 +28,7 @@ def test_every_mistake_is_named():
     values["grids"][0]["training"]["learning_rate"] = 0.1
     values["grids"][1]["architecture"] = "sofmax"
     with pytest.raises(ConfigError) as caught:
-        checked(Figure1, values)
+        parse(Figure1, values)
     for word in ("colour", "seeds.0", "source", "learning_rate", "grids.1.architecture"):
         assert word in str(caught.value)
 
@@ -44,7 +44,7 @@ def test_every_mistake_is_named():
 )
 def test_values_out_of_range(wrong, words):
     with pytest.raises(PlaitError, match=words):
-        checked(Training, wrong)
+        parse(Training, wrong)
 
 
 def test_grid_must_rise():

@@ -8,13 +8,13 @@ pytest.importorskip("matplotlib")
 from plait.depthwidth.planner import transition_params
 from plait.errors import CheckpointError
 from plait.lab.experiments.depthwidth.picture import draw, draw_cells
-from plait.lab.experiments.depthwidth.reading import Cell, behind, cells_of, crossing
+from plait.lab.experiments.depthwidth.reading import ShapeLoss, behind, cells_of, crossing
 
 
 def made(kind="softmax", depths=(1, 2, 6), sizes=(1e5, 1e6, 1e7)):
     """Deeper is worse at first and better in the end."""
     return [
-        Cell(
+        ShapeLoss(
             kind,
             depth,
             16,
@@ -58,7 +58,7 @@ def test_records_are_averaged_over_seeds_and_diverged_ones_left_out():
         {"run": run, "parameters": 6000, "test_loss": loss, "diverged": loss is None}
         for loss in (1.0, 1.5, None)
     ]
-    assert cells_of(records) == [Cell("softmax", 2, 16, 6000, 1.25, 0.5, 2)]
+    assert cells_of(records) == [ShapeLoss("softmax", 2, 16, 6000, 1.25, 0.5, 2)]
 
 
 def test_crossing_and_lag():
@@ -75,10 +75,10 @@ def test_crossing_and_lag():
     assert shallow[0] not in lag  # smaller than every other: nothing to compare it with
 
 
-def test_nothing_to_draw_is_said(tmp_path):
+def test_an_empty_figure_is_reported(tmp_path):
     with pytest.raises(CheckpointError, match="nothing to draw"):
         draw([], tmp_path)
 
 
 def test_one_cell_is_enough(tmp_path):
-    assert len(draw_cells([Cell("linear", 1, 16, 1024, 2.0)]).axes) == 2
+    assert len(draw_cells([ShapeLoss("linear", 1, 16, 1024, 2.0)]).axes) == 2

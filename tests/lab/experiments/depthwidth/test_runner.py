@@ -84,7 +84,7 @@ def test_another_size_is_refused(smoke, text, tmp_path):
         run_missing(FIGURE_1, text, copy_of(smoke, tmp_path / "busy"), CPU)
 
 
-def test_a_loss_that_is_not_finite_is_null_and_said(text, tmp_path, monkeypatch):
+def test_a_non_finite_loss_is_null_and_reported(text, tmp_path, monkeypatch):
     monkeypatch.setattr(runner_module.TextLearner, "evaluate", lambda self, part: float("nan"), raising=True)
     lines = []
     run_missing(SMOKE, text, tmp_path / "nan", CPU, report=lines.append)

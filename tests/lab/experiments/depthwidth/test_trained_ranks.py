@@ -75,7 +75,7 @@ def test_the_matrices_are_those_of_the_network(script):
         assert ((whole - theirs.astype(np.int64) * pow(2, 60, P)) % P == 0).all()
 
 
-def test_floats_that_are_no_numbers_are_refused():
+def test_non_finite_floats_are_refused():
     bad = np.full((1, 1, 1, 1), np.nan)
     with pytest.raises(ConfigError, match="finite"):
         Weights.of_floats(P, bad, bad, bad, bad)

@@ -88,7 +88,7 @@ def test_a_folder_of_another_machine_is_tabulated(tmp_path: Path, capsys: pytest
     assert (tmp_path / "README.md").read_text().startswith("# depthwidth-tuned: 16 networks")
 
 
-def test_the_page_says_whether_the_order_stands() -> None:
+def test_the_page_reports_whether_the_order_is_stable() -> None:
     grid = TUNED_SMOKE.grids[0]
     moving = tuned_page(TUNED_SMOKE, made_up(0.03))
     found = choices(made_up(0.03))

@@ -166,7 +166,7 @@ def test_a_budget_and_a_config_give_advice(open_page, tmp_path):
     )
 
 
-def test_what_is_no_config_is_said_on_the_page(open_page, tmp_path):
+def test_an_invalid_config_is_reported_on_the_page(open_page, tmp_path):
     page = open_page("#plane")
     path = tmp_path / "config.json"
     path.write_text("nothing")
@@ -355,7 +355,7 @@ def test_seeds_are_a_band_or_a_line_each(open_page, serve_folder, tmp_path, benc
         assert "each=1" in state(page)
 
 
-def test_one_run_stands_beside_another(open_page, ask):
+def test_two_runs_are_compared(open_page, ask):
     lstm, relrnn = sorted(run["key"] for run in ask("runs")["runs"] if run["key"].startswith("table5"))
     page = open_page("#runs")
     page.get_by_label("run", exact=True).select_option(lstm)

@@ -12,7 +12,7 @@ from plait.lab.report.explore import library as module
 from plait.lab.report.explore.library import Library
 
 
-def test_who_waits_uses_what_was_seen_since(bench, monkeypatch):
+def test_waiting_requests_use_the_latest_check(bench, monkeypatch):
     folder, many = bench.run().parent, 8
     library, looks, asked, going = Library(folder), [], threading.Semaphore(0), threading.Event()
     state = module._state

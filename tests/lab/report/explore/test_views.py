@@ -218,7 +218,7 @@ def test_a_config_is_judged(ask, tmp_path):
         (b" " * 300_000, "expected at most"),
     ],
 )
-def test_what_is_no_config_is_told_in_one_line(ask, body, words):
+def test_an_invalid_config_gives_one_line(ask, body, words):
     said = ask.error("config", body)
     assert words in said
     assert "/tmp" not in said
@@ -276,7 +276,7 @@ def test_bad_questions_are_answered_in_one_line(ask, path, query, words):
     assert words in ask.error(path, **query)
 
 
-def test_a_sample_out_of_range_is_told(ask, relrnn):
+def test_a_sample_out_of_range_is_refused(ask, relrnn):
     assert "sample: expected a number from 0 to 99" in ask.error("memory", run=relrnn, sample=100)
 
 
@@ -304,7 +304,7 @@ def test_a_fault_of_ours_is_a_line_too(address, client_at, monkeypatch, serve_fo
     monkeypatch.setattr(app, "plane_view", broken)
     with serve_folder(tmp_path) as other:
         said = client_at(other).error("plane", status=500)
-    assert said == "this is a fault of plait, not yours: ZeroDivisionError: two lines"
+    assert said == "a bug in plait: ZeroDivisionError: two lines"
 
 
 def test_without_runs_the_other_views_work(tmp_path, serve_folder, client_at):

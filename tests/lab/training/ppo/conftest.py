@@ -42,7 +42,7 @@ def small_fit(described):
     """Return a function that trains a small policy; keywords are `fit_policy`'s or the description's."""
 
     def run(folder=None, **changes):
-        own = ("resume", "watchers", "max_minutes", "stop_when", "checkpoint_every")
+        own = ("resume", "callbacks", "max_minutes", "stop_when", "checkpoint_every")
         arguments = {"checkpoint_every": 2, **{key: changes.pop(key) for key in own if key in changes}}
         return fit_policy(described(**changes), folder=folder, **arguments)
 

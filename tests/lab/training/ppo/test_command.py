@@ -105,7 +105,7 @@ def test_a_missing_backend_names_its_extra(backend, module, monkeypatch, tmp_pat
 
 def test_progress_shows_steps_return_success_and_time_left(small_fit, capsys):
     lines = Lines(sys.stderr, seconds=0, formatter=PolicyProgressFormat())
-    small_fit(watchers=[lines], test_env="GoToDoor-6x6")
+    small_fit(callbacks=[lines], test_env="GoToDoor-6x6")
     shown = capsys.readouterr().err.splitlines()
     assert shown[0] == "training: 240 steps"
     assert "40/240 steps" in shown[1]
@@ -122,7 +122,7 @@ def test_the_progress_bar_is_drawn(small_fit):
     from rich.console import Console
 
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
-    small_fit(watchers=[Bar(console, PolicyProgressFormat())])
+    small_fit(callbacks=[Bar(console, PolicyProgressFormat())])
     assert "240/240 steps" in console.file.getvalue()
     assert isinstance(display(True, io.StringIO(), PolicyProgressFormat())[0].formatter, PolicyProgressFormat)
 

@@ -64,7 +64,7 @@ def test_a_killed_run_resumes_to_the_same_curve(observed, acted, tmp_path, dying
     description = described(observed, acted, scale_rewards=observed == "box")
     fit_policy(description, folder=tmp_path / "whole", checkpoint_every=2)
     for updates in (3, 2):
-        options = {"resume": updates == 2, "watchers": [dying(updates)]}
+        options = {"resume": updates == 2, "callbacks": [dying(updates)]}
         with pytest.raises(dying.error):
             fit_policy(description, folder=tmp_path / "killed", checkpoint_every=2, **options)
     fit_policy(description, folder=tmp_path / "killed", checkpoint_every=2, resume=True)
@@ -80,7 +80,7 @@ def test_a_run_of_popgym_resumes_with_its_best_mean(tmp_path, dying, outcome_of)
     description = describe_policy("RepeatFirstEasy", "relgru", ppo, family="popgym", hidden_size=8)
     fit_policy(description, folder=tmp_path / "whole", checkpoint_every=2)
     with pytest.raises(dying.error):
-        fit_policy(description, folder=tmp_path / "killed", checkpoint_every=2, watchers=[dying(3)])
+        fit_policy(description, folder=tmp_path / "killed", checkpoint_every=2, callbacks=[dying(3)])
     fit_policy(description, folder=tmp_path / "killed", checkpoint_every=2, resume=True)
     assert outcome_of(tmp_path / "killed") == outcome_of(tmp_path / "whole")
     summary = json.loads((tmp_path / "killed" / "summary.json").read_text())
@@ -110,7 +110,7 @@ def test_an_edited_checkpoint_is_refused(tmp_path, dying, edited, refused):
     for number, (change, message) in enumerate(EDITS.values()):
         folder = tmp_path / str(number)
         with pytest.raises(dying.error):
-            fit_policy(description, folder=folder, checkpoint_every=2, watchers=[dying(3)])
+            fit_policy(description, folder=folder, checkpoint_every=2, callbacks=[dying(3)])
         edited(folder, change)
         assert message in refused(folder)
 
@@ -118,7 +118,7 @@ def test_an_edited_checkpoint_is_refused(tmp_path, dying, edited, refused):
 def test_an_environment_that_the_seed_does_not_decide_is_not_resumed(tmp_path, dying):
     description = described("box", "discrete", fault="chance")
     with pytest.raises(dying.error):
-        fit_policy(description, folder=tmp_path / "run", checkpoint_every=2, watchers=[dying(3)])
+        fit_policy(description, folder=tmp_path / "run", checkpoint_every=2, callbacks=[dying(3)])
     with pytest.raises(
         CheckpointError, match="did not return to its saved state when its actions were replayed"
     ):

@@ -28,6 +28,6 @@ CHANGES = {
 def test_an_edited_tensor_is_named(small_fit, tmp_path, dying, edited, refused, what):
     change, message = CHANGES[what]
     with pytest.raises(dying.error):
-        small_fit(tmp_path / "run", model="rellstm", watchers=[dying(3)])
+        small_fit(tmp_path / "run", model="rellstm", callbacks=[dying(3)])
     edited(tmp_path / "run", change)
     assert message in refused(tmp_path / "run")

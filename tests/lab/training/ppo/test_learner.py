@@ -7,7 +7,7 @@ import torch
 
 from plait.errors import CheckpointError, DivergedError, OutputError
 from plait.lab.runs.checkpoint import read_checkpoint
-from plait.lab.training.callbacks import Watcher
+from plait.lab.training.callbacks import Callback
 from plait.lab.training.ppo import learner as learner_module
 from plait.lab.training.ppo.learner import fit_policy, learner_of
 from plait.lab.training.ppo.policy import describe_policy, load_policy, parse_policy
@@ -21,7 +21,7 @@ class Crash(BaseException):
     """A crash of the process: nothing catches it."""
 
 
-class CrashAfter(Watcher):
+class CrashAfter(Callback):
     """Crashes after a number of updates of this session."""
 
     def __init__(self, updates):
@@ -33,7 +33,7 @@ class CrashAfter(Watcher):
             raise Crash
 
 
-class Notes(Watcher):
+class Notes(Callback):
     """Records the messages to the user."""
 
     def __init__(self):
@@ -62,7 +62,7 @@ def test_a_killed_run_resumes_to_the_same_curve(small_fit, outcome_of, tmp_path,
     small_fit(tmp_path / "whole", **arguments)
     for updates in (3, 2):
         with pytest.raises(Crash):
-            small_fit(tmp_path / "killed", watchers=[CrashAfter(updates)], resume=updates == 2, **arguments)
+            small_fit(tmp_path / "killed", callbacks=[CrashAfter(updates)], resume=updates == 2, **arguments)
         assert not (tmp_path / "killed" / "summary.json").exists()
     small_fit(tmp_path / "killed", resume=True, **arguments)
     assert outcome_of(tmp_path / "killed") == outcome_of(tmp_path / "whole")
@@ -101,7 +101,7 @@ def test_a_run_folder_has_curve_summary_and_checkpoint(small_fit, tmp_path):
 
 @pytest.mark.parametrize("name", ["actor.2.weight", "critic.2.bias", "encoder.view.0.weight"])
 def test_nan_is_named_and_the_last_good_checkpoint_is_kept(small_fit, tmp_path, name):
-    class Poison(Watcher):
+    class Poison(Callback):
         def updated(self, update, step):
             if update == 120:  # steps: after update 3, of which 2 are saved
                 dict(policies[0].named_parameters())[name].data.fill_(torch.nan)
@@ -120,7 +120,7 @@ def test_nan_is_named_and_the_last_good_checkpoint_is_kept(small_fit, tmp_path, 
             f"update 4: the policy's {what} are not finite from step 1 .* last good checkpoint is kept in"
         )
         with pytest.raises(DivergedError, match=message):
-            small_fit(tmp_path / "run", watchers=[Poison()], evaluate_every=100)
+            small_fit(tmp_path / "run", callbacks=[Poison()], evaluate_every=100)
     checkpoint = read_checkpoint(tmp_path / "run" / "checkpoint.safetensors")
     assert checkpoint.counters["update"] == 2
     assert all(torch.isfinite(v).all() for k, v in checkpoint.tensors.items() if k.startswith("model."))
@@ -206,16 +206,16 @@ def test_a_rollout_is_aborted_when_a_stop_is_overdue(
     checks, notes, arguments = [], Notes(), {"model": model, "backend": backend}
     with monkeypatch.context() as patch:
         patch.setattr(Stop, "overdue", property(lambda _: checks.append(1) or len(checks) > steps))
-        stopped = small_fit(tmp_path / "run", watchers=[notes], **arguments)
+        stopped = small_fit(tmp_path / "run", callbacks=[notes], **arguments)
     updates = steps // 10
     assert (stopped.status, stopped.summary["updates"], len(checks)) == ("stopped", updates, steps + 1)
-    assert notes.lines[0] == f"update {updates + 1} was cut short; resuming makes it anew"
+    assert notes.lines[0] == f"update {updates + 1} was cut short; resuming repeats it"
     small_fit(tmp_path / "run", resume=True, **arguments)
     small_fit(tmp_path / "whole", **arguments)
     assert outcome_of(tmp_path / "run") == outcome_of(tmp_path / "whole")
 
 
-def test_without_a_test_environment_there_is_no_final_evaluation(described):
+def test_no_test_environment_no_final_evaluation(described):
     learner = learner_of(parse_policy(described()), torch.device("cpu"), Group())
     assert learner.evaluate(final=True) == {}
 

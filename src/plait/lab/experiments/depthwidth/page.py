@@ -9,7 +9,7 @@ from typing import Any
 
 from plait.depthwidth.planner.guideline import BUDGETS, optimal_shape, transition_params
 from plait.lab.experiments.depthwidth.figure1 import Figure1, Grid
-from plait.lab.experiments.depthwidth.reading import Cell, cells_of, crossing, curve_of
+from plait.lab.experiments.depthwidth.reading import ShapeLoss, cells_of, crossing, curve_of
 from plait.table import Table
 
 __all__ = ["page", "write_page"]
@@ -105,7 +105,7 @@ def _named(records: list[dict[str, Any]]) -> str:
     return ", ".join(dict.fromkeys(shapes)) or "none"
 
 
-def _losses(grid: Grid, cells: list[Cell]) -> str:
+def _losses(grid: Grid, cells: list[ShapeLoss]) -> str:
     """Return the table of bits per character by depth and budget, with the width of each cell."""
     by_shape = {(cell.depth, cell.width): cell for cell in cells}
     spread = max(cell.spread for cell in cells) / math.log(2)
@@ -121,7 +121,7 @@ def _losses(grid: Grid, cells: list[Cell]) -> str:
     return "\n".join([title, "", *table.markdown(), "", text, ""])
 
 
-def _best(grid: Grid, cells: list[Cell]) -> str:
+def _best(grid: Grid, cells: list[ShapeLoss]) -> str:
     by_shape = {(cell.depth, cell.width): cell for cell in cells}
     rows = []
     for budget in grid.budgets:
@@ -143,7 +143,7 @@ def _predicted(grid: Grid, budget: int) -> str:
     return f"{best.exact_depth:.1f}" + (" (extrapolated)" if best.extrapolated else "")
 
 
-def _crossings(grid: Grid, cells: list[Cell]) -> str:
+def _crossings(grid: Grid, cells: list[ShapeLoss]) -> str:
     """Return the table of sizes from which the next depth is better, with the guideline's."""
     rows = []
     for shallow, deep in itertools.pairwise(grid.depths):

@@ -11,9 +11,9 @@ from plait.depthwidth.planner.guideline import transition_params
 from plait.errors import CheckpointError
 from plait.files import save_figure
 from plait.lab.experiments.depthwidth.figure1 import PER_LAYER
-from plait.lab.experiments.depthwidth.reading import Cell, behind, cells_of, curve_of
+from plait.lab.experiments.depthwidth.reading import ShapeLoss, behind, cells_of, curve_of
 from plait.lab.figures.curves import Curve
-from plait.lab.figures.panels import Panel, Place, draw_panels
+from plait.lab.figures.panels import Panel, Prediction, draw_panels
 
 __all__ = ["draw", "draw_cells"]
 
@@ -37,7 +37,7 @@ def draw(records: Sequence[dict[str, Any]], folder: Path, name: str = "figure1")
     return [save_figure(figure, folder / f"{name}.{ending}") for ending in ("png", "svg")]
 
 
-def draw_cells(cells: Sequence[Cell]) -> Any:
+def draw_cells(cells: Sequence[ShapeLoss]) -> Any:
     """Draw two panels for each architecture: the loss, and its difference to that of the best depth."""
     kinds = [kind for kind in PER_LAYER if any(cell.architecture == kind for cell in cells)]
     depths = sorted({cell.depth for cell in cells})
@@ -50,7 +50,7 @@ def draw_cells(cells: Sequence[Cell]) -> Any:
     )
 
 
-def _column(kind: str, cells: Sequence[Cell], shade: dict[int, float]) -> tuple[Panel, Panel]:
+def _column(kind: str, cells: Sequence[ShapeLoss], shade: dict[int, float]) -> tuple[Panel, Panel]:
     depths = sorted({cell.depth for cell in cells})
     gaps = behind(cells)
     losses, lags = [], []
@@ -63,22 +63,23 @@ def _column(kind: str, cells: Sequence[Cell], shade: dict[int, float]) -> tuple[
         if compared:
             bits = [gaps[cell] / math.log(2) for cell in compared]
             lags.append(Curve([cell.parameters for cell in compared], bits, color=shade[depth]))
-    places = _places(kind, {depth: shade[depth] for depth in depths})
+    predictions = _predictions(kind, {depth: shade[depth] for depth in depths})
     notes = (_TICK, *(_GUIDELINE if kind == "softmax" else ()))
     return (
-        Panel(losses, "test loss (bits per character)", _TITLES[kind], places),
-        Panel(lags, "behind the best depth of this size (bits)", places=places, notes=notes),
+        Panel(losses, "test loss (bits per character)", _TITLES[kind], predictions),
+        Panel(lags, "behind the best depth of this size (bits)", predictions=predictions, notes=notes),
     )
 
 
-def _places(kind: str, shade: dict[int, float]) -> list[Place]:
+def _predictions(kind: str, shade: dict[int, float]) -> list[Prediction]:
     """Return marks at width = 3^L, N = c·L·9^L; for softmax networks also at the guideline's N_tr(L)."""
     ticks = [
-        Place(PER_LAYER[kind] * depth * 9.0**depth, "", color, tick=True) for depth, color in shade.items()
+        Prediction(PER_LAYER[kind] * depth * 9.0**depth, "", color, tick=True)
+        for depth, color in shade.items()
     ]
     if kind != "softmax":
         return ticks
     sizes = {depth: transition_params(depth) for depth in shade}
     styles = {True: "dotted", False: "dashed"}
-    lines = [Place(n.value, str(d), shade[d], styles[n.extrapolated]) for d, n in sizes.items()]
+    lines = [Prediction(n.value, str(d), shade[d], styles[n.extrapolated]) for d, n in sizes.items()]
     return [*ticks, *lines]

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Cell", "behind", "cells_of", "crossing", "curve_of"]
+__all__ = ["ShapeLoss", "behind", "cells_of", "crossing", "curve_of"]
 
 
 @dataclass(frozen=True)
-class Cell:
+class ShapeLoss:
     """A shape, its mean test loss over seeds in nats per character, and their spread (largest − smallest)."""
 
     architecture: str
@@ -29,8 +29,8 @@ class Cell:
         return self.loss / math.log(2)
 
 
-def cells_of(records: Sequence[dict[str, Any]]) -> list[Cell]:
-    """Return the records that did not diverge by shape, smaller shapes first."""
+def cells_of(records: Sequence[dict[str, Any]]) -> list[ShapeLoss]:
+    """Group the records that did not diverge by shape; smaller shapes come first."""
     losses: dict[tuple[str, int, int, int], list[float]] = defaultdict(list)
     for record in records:
         if not record["diverged"]:
@@ -38,20 +38,20 @@ def cells_of(records: Sequence[dict[str, Any]]) -> list[Cell]:
             key = (run["architecture"], run["depth"], run["width"], record["parameters"])
             losses[key].append(record["test_loss"])
     return [
-        Cell(*key, sum(values) / len(values), max(values) - min(values), len(values))
+        ShapeLoss(*key, sum(values) / len(values), max(values) - min(values), len(values))
         for key, values in sorted(losses.items())
     ]
 
 
-def curve_of(cells: Sequence[Cell], depth: int) -> list[Cell]:
+def curve_of(cells: Sequence[ShapeLoss], depth: int) -> list[ShapeLoss]:
     """Return the cells of one depth, sorted by size."""
     return sorted((cell for cell in cells if cell.depth == depth), key=lambda cell: cell.parameters)
 
 
-def at_size(curve: Sequence[Cell], size: float) -> float | None:
+def at_size(curve: Sequence[ShapeLoss], size: float) -> float | None:
     """Return a curve's loss at a size, interpolated linearly in log parameters; None outside its points.
 
-    >>> at_size([Cell("softmax", 1, 16, 100, 2.0), Cell("softmax", 1, 32, 10_000, 1.0)], 1000)
+    >>> at_size([ShapeLoss("softmax", 1, 16, 100, 2.0), ShapeLoss("softmax", 1, 32, 10_000, 1.0)], 1000)
     1.5
     """
     if len(curve) == 1 and curve[0].parameters == size:
@@ -63,13 +63,13 @@ def at_size(curve: Sequence[Cell], size: float) -> float | None:
     return None
 
 
-def behind(cells: Sequence[Cell]) -> dict[Cell, float]:
+def behind(cells: Sequence[ShapeLoss]) -> dict[ShapeLoss, float]:
     """Return the loss of each cell above the best curve at its size, in nats; 0 for the best.
 
     Cells of sizes that no other curve covers are left out, as there is nothing to compare them with.
 
-    >>> shallow = [Cell("softmax", 1, 16, 100, 2.0), Cell("softmax", 1, 32, 10_000, 1.0)]
-    >>> behind([*shallow, Cell("softmax", 2, 16, 1000, 1.75)]).values()
+    >>> shallow = [ShapeLoss("softmax", 1, 16, 100, 2.0), ShapeLoss("softmax", 1, 32, 10_000, 1.0)]
+    >>> behind([*shallow, ShapeLoss("softmax", 2, 16, 1000, 1.75)]).values()
     dict_values([0.25])
     """
     curves = {depth: curve_of(cells, depth) for depth in {cell.depth for cell in cells}}
@@ -82,13 +82,13 @@ def behind(cells: Sequence[Cell]) -> dict[Cell, float]:
     return gaps
 
 
-def crossing(shallow: Sequence[Cell], deep: Sequence[Cell]) -> float | None:
+def crossing(shallow: Sequence[ShapeLoss], deep: Sequence[ShapeLoss]) -> float | None:
     """Return the parameters from which the deeper curve stays below the shallower one, as far as both extend.
 
     None if it does not end below, 0 if it is below everywhere.
 
-    >>> shallow = [Cell("softmax", 1, 16, 100, 2.0), Cell("softmax", 1, 32, 10_000, 1.8)]
-    >>> deep = [Cell("softmax", 2, 16, 100, 2.1), Cell("softmax", 2, 32, 10_000, 1.7)]
+    >>> shallow = [ShapeLoss("softmax", 1, 16, 100, 2.0), ShapeLoss("softmax", 1, 32, 10_000, 1.8)]
+    >>> deep = [ShapeLoss("softmax", 2, 16, 100, 2.1), ShapeLoss("softmax", 2, 32, 10_000, 1.7)]
     >>> crossing(shallow, deep), crossing(deep, shallow)
     (1000.0, None)
     """

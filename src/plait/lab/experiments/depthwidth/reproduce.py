@@ -9,7 +9,7 @@ from typing import Any
 
 from plait.lab.experiments.depthwidth import DEPTHWIDTH, FIGURE_1, TUNED, Figure1, TrainingRun
 from plait.lab.result import CommandResult
-from plait.lab.strict import checked
+from plait.lab.strict import parse
 from plait.table import Table
 
 __all__ = ["reproduce_depthwidth"]
@@ -64,9 +64,9 @@ def _drawn(folder: Path) -> CommandResult:
     from plait.lab.runs.folder import read_json
 
     records = read_records(folder)
-    experiment = checked(Figure1, read_json(folder / DESCRIPTION))
+    experiment = parse(Figure1, read_json(folder / DESCRIPTION))
     for record in records:
-        checked(TrainingRun, record["run"])
+        parse(TrainingRun, record["run"])
     if experiment.name == TUNED.name:
         return _tabulated(folder, experiment, records)
     from plait.lab.experiments.depthwidth.page import page, write_page

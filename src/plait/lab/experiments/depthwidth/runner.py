@@ -23,20 +23,20 @@ from plait.errors import CheckpointError, OutputError, check_int
 from plait.lab.experiments.depthwidth.figure1 import Figure1, TrainingRun
 from plait.lab.experiments.depthwidth.learner import DeviceText, SideBySide, TextLearner
 from plait.lab.runs.folder import Journal, locked, read_json, write_json
-from plait.lab.strict import checked
+from plait.lab.strict import parse
 from plait.lab.tasks.text import CharacterText
 from plait.lab.training.process import environment
 from plait.lab.training.session import Session
 from plait.lab.training.stop import Stop
 
-__all__ = ["RECORDS", "Outcome", "read_records", "run_missing"]
+__all__ = ["RECORDS", "FigureOutcome", "read_records", "run_missing"]
 
 DESCRIPTION, RECORDS = "experiment.json", "runs.jsonl"
 _POINTS = 50  # points of a training curve
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FigureOutcome:
     """Outcome of a session in counts of runs; `reason` says why runs are missing, empty if none is."""
 
     finished: int
@@ -55,7 +55,7 @@ def run_missing(
     together: int = 4,
     graphs: bool = True,
     report: Callable[[str], None] = lambda line: None,
-) -> Outcome:
+) -> FigureOutcome:
     """Train every network of the experiment that `out` lacks.
 
     Args:
@@ -92,7 +92,7 @@ def run_missing(
             records.close()
         left = len(missing) - finished
         stop.pass_on()
-        return Outcome(finished, already, left, stop.reason if left else "", time.monotonic() - began)
+        return FigureOutcome(finished, already, left, stop.reason if left else "", time.monotonic() - began)
 
 
 def read_records(folder: Path) -> list[dict[str, Any]]:
@@ -161,7 +161,7 @@ def _best_peaks(records: list[dict[str, Any]], updates: int) -> dict[tuple[Any, 
     """Return each shape's peak with the lowest final validation loss in trainings of fewer `updates`."""
     lowest: dict[tuple[Any, ...], tuple[float, float]] = {}
     for record in records:
-        run = checked(TrainingRun, record["run"])
+        run = parse(TrainingRun, record["run"])
         if not record["diverged"] and run.training.updates < updates:
             ended = (record["validation"][-1][1], run.training.peak)
             lowest[_shape(run)] = min(ended, lowest.get(_shape(run), ended))

@@ -16,7 +16,7 @@ from typing import Any
 
 from plait.depthwidth.planner.guideline import transition_params
 from plait.lab.experiments.depthwidth.figure1 import Figure1, Grid, Training
-from plait.lab.experiments.depthwidth.reading import Cell, crossing, curve_of
+from plait.lab.experiments.depthwidth.reading import ShapeLoss, crossing, curve_of
 from plait.table import Table
 
 __all__ = ["TUNED", "TUNED_SMOKE", "Choice", "choices", "order_of", "tuned_page"]
@@ -42,7 +42,7 @@ TUNED = Figure1(
     grids=_grids(
         # around the guideline's sizes for these depths, 0.4 to 3.3 million parameters
         Grid("softmax", depths=(1, 2, 3, 6), budgets=(100_000, 320_000, 1_000_000, 3_200_000)),
-        peaks=(0.032, 0.064, 0.128, 0.256, 0.512),  # of 0.016, 0.032, 0.064 the last was always best
+        peaks=(0.032, 0.064, 0.128, 0.256, 0.512),  # among 0.016, 0.032, 0.064 the last was always best
         lengths=(1500, 4500),
     ),
     seeds=(0,),
@@ -72,7 +72,7 @@ class Choice:
     smallest and largest peak tried for this shape and number of updates, diverged ones included.
     """
 
-    cell: Cell
+    cell: ShapeLoss
     updates: int
     peak: float
     losses: dict[float, float]
@@ -97,7 +97,9 @@ def choices(records: Sequence[dict[str, Any]]) -> list[Choice]:
         losses = {peak: _mean(r["validation"][-1][1] for r in runs) for peak, runs in sorted(by_peak.items())}
         best = min(losses, key=lambda peak: losses[peak])
         tests = [r["test_loss"] for r in by_peak[best]]
-        cell = Cell("softmax", depth, width, parameters, _mean(tests), max(tests) - min(tests), len(tests))
+        cell = ShapeLoss(
+            "softmax", depth, width, parameters, _mean(tests), max(tests) - min(tests), len(tests)
+        )
         chosen.append(Choice(cell, updates, best, losses, edge=best in (min(tried[key]), max(tried[key]))))
     return chosen
 

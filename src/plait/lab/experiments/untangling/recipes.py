@@ -1,4 +1,4 @@
-"""The search for the recommended recipe: settings that learn copy at delay 300 soonest."""
+"""The search for the recommended recipe: settings that learn copy at delay 300 fastest."""
 
 from __future__ import annotations
 

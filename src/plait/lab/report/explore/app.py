@@ -151,6 +151,4 @@ def _http_error(request: Request, error: Exception) -> Response:
 def _internal_error(request: Request, error: Exception) -> Response:
     message = " ".join(f"{type(error).__name__}: {error}".split())
     # Starlette sends this response outside of all middleware, so it needs the headers itself.
-    return JSONResponse(
-        {"error": f"this is a fault of plait, not yours: {message}"}, status_code=500, headers=GUARD
-    )
+    return JSONResponse({"error": f"a bug in plait: {message}"}, status_code=500, headers=GUARD)

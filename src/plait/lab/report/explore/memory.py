@@ -16,7 +16,7 @@ from plait.lab.report.explore.query_parameters import whole_number
 from plait.lab.runs.reading import RunFolder
 
 if TYPE_CHECKING:
-    from plait.lab.tasks import Task
+    from plait.lab.tasks import Batch, ImageTask, Task
 
 __all__ = ["EXAMPLE", "REMEMBERING", "SAMPLES", "SEQUENCES", "memory_runs", "memory_view"]
 
@@ -177,7 +177,7 @@ def _symbol(marker: int) -> Any:
     return lambda value: {0: "·", marker: "▮"}.get(value, str(value))
 
 
-def _image(task: Any, batch: Any) -> dict[str, Any]:
+def _image(task: ImageTask, batch: Batch) -> dict[str, Any]:
     """Return the image, and for each of its pixels the step that shows it, counted from 1."""
     import torch
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plait.lab.report.beside import beside
 from plait.lab.report.explore.library import Library, named
 from plait.lab.report.explore.query_parameters import table_data, whole_number
 from plait.lab.report.gather import Group
 from plait.lab.report.page_figures import caption_of, plot_data
+from plait.lab.report.pairwise import compare_runs
 from plait.lab.report.plots import Plot, plots
 from plait.lab.report.report_page import damages, grid_data, headline, standing
 from plait.lab.report.tables import cost_table, result_table, run_table, transfer_table
@@ -61,7 +61,7 @@ def plot_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
 def beside_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
     """Return one run, or two compared: curves over common axes, their difference, and repeat commands."""
     keys = [query.get("first", ""), query.get("second", "")]
-    comparison = beside(*(library.run(key) for key in keys if key or key == keys[0]))
+    comparison = compare_runs(*(library.run(key) for key in keys if key or key == keys[0]))
     return {
         "title": comparison.title,
         "tables": [table_data(table) for table in comparison.tables],

@@ -1,7 +1,7 @@
 """Vectorised environments: the interface of a backend, and the observations of a policy.
 
 After the end of an episode, the *next* step starts a new one and ignores its action. That step returns the
-first observation of the new episode and is no transition: `TimeStep.episode_start` marks it, and the loss
+first observation of the new episode and is not a transition: `TimeStep.episode_start` marks it, and the loss
 must leave out its action, which was chosen from the last observation of the old episode.
 """
 

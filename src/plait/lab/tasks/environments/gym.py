@@ -78,7 +78,7 @@ def make_env(name: str, make: Callable[[], Any]) -> Any:
     except ImportError as error:
         raise MissingExtraError(f"{name} needs a package that is missing: {_one_line(error)}") from error
     except Exception as error:
-        # gymnasium's own error for a missing library is no ImportError
+        # gymnasium's own error for a missing library is not an ImportError
         if type(error).__name__ == "DependencyNotInstalled":
             raise MissingExtraError(f"{name} needs a package that is missing: {_one_line(error)}") from error
         raise EnvError(f"{name} cannot be made: {type(error).__name__}: {_one_line(error)}") from error

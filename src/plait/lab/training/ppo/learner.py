@@ -20,7 +20,7 @@ from plait.estimates import FLOAT, check_fits
 from plait.lab.runs.checkpoint import Checkpoint, check_alike, leaves, with_leaves
 from plait.lab.tasks.environments.actions import Actions
 from plait.lab.tasks.environments.base import TimeStep
-from plait.lab.training.callbacks import ProgressFormat, Results, Watcher
+from plait.lab.training.callbacks import Callback, ProgressFormat, Results
 from plait.lab.training.carried_state import check_carried
 from plait.lab.training.learner import Learner, Step, clip_gradients, generator_for
 from plait.lab.training.memory_needed import slot_numbers
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 FittedPolicy = Fitted
-_MIN_STD = 0.1  # of advantages; returns in grid worlds lie between 0 and 1
+_MIN_STD = 0.1  # smallest scale of advantages; returns in grid worlds are between 0 and 1
 # Losses -> their names in the learning curve.
 _METRICS = {
     "total": "loss",
@@ -54,7 +54,7 @@ _METRICS = {
     "clip_fraction": "clip_fraction",
     "approx_kl": "approx_kl",
 }
-_SCALARS = ("reward", "terminated", "truncated", "episode_start")  # of a time step
+_SCALARS = ("reward", "terminated", "truncated", "episode_start")  # scalar fields of a time step
 
 
 class Losses(NamedTuple):
@@ -341,7 +341,7 @@ def fit_policy(
     max_minutes: float | None = None,
     stop_when: Callable[[], bool] | None = None,
     progress: bool = False,
-    watchers: Iterable[Watcher] = (),
+    callbacks: Iterable[Callback] = (),
     **options: Any,
 ) -> Fitted:
     """Train a policy with a memory by PPO; the result's `policy` acts by `predict(observation, state)`.
@@ -360,7 +360,7 @@ def fit_policy(
         max_minutes: save and stop after this many minutes.
         stop_when: called after every update; save and stop once it returns True.
         progress: show the progress on stderr.
-        watchers: additional callbacks.
+        callbacks: additional callbacks.
         options: hyperparameters of PPO (`PPOConfig`: total_timesteps, n_envs, n_steps, gamma, gae_lambda,
             clip_range, ent_coef, vf_coef, lr, seed, …), options of `policy_spec` (test_env, time_limit,
             encoder, hidden_size, …), and options of the model (window, capacity, …).
@@ -397,11 +397,11 @@ def fit_policy(
         max_minutes=max_minutes,
         stop_when=stop_when,
         progress=progress,
-        watchers=watchers,
+        callbacks=callbacks,
     )
 
 
-_OTHER_NAMES = {  # of other libraries, and plait's
+_OTHER_NAMES = {  # name in other libraries: name here
     "learning_rate": "lr",
     "batch_size": "n_minibatches",
     "num_envs": "n_envs",

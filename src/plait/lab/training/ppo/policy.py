@@ -15,11 +15,11 @@ from plait.estimates import check_weights
 from plait.lab.own_code import is_own_name, name_of, name_of_factory
 from plait.lab.runs.kinds import kind_of
 from plait.lab.runs.reading import find_run, read_run
-from plait.lab.runs.spec import RunSpec
 from plait.lab.training.factories import FactoryModel
 from plait.lab.training.ppo.encoders import OwnEncoder, UniqueObservations, unique_observations
 from plait.lab.training.ppo.families import Family, family_of, guess_family
 from plait.lab.training.recipe import PPOConfig
+from plait.lab.training.run_spec import RunSpec
 from plait.lab.training.spec import ModelSpec
 from plait.models import MODELS, Layer, Recurrent, State
 from plait.models.options import check_model
@@ -42,7 +42,7 @@ POLICIES = ("none", *MODELS)
 # As published: RelLSTM attends to its last five states and five relevant ones.
 _PUBLISHED_MEMORY = {"window": 5, "capacity": 5}
 _HIDDEN_SIZE = 64
-_INITIAL_LOG_STD = -0.5  # of an action between −1 and 1
+_INITIAL_LOG_STD = -0.5  # initial value for actions between −1 and 1
 
 
 class Policy(nn.Module):

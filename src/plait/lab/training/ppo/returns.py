@@ -72,7 +72,7 @@ class BestMean:
     SEGMENT = 65_536  # transitions of a batch in the published experiments
 
     def __init__(self) -> None:
-        # Of the open segment steps, episodes and sum of returns; closed segments; best mean.
+        # Steps, episodes and sum of returns of the open segment; number of closed segments; best mean.
         self.state = torch.zeros(5, dtype=torch.float64)
 
     def add(self, episodes: Sequence[Episode], steps: int) -> None:

@@ -162,8 +162,8 @@ def compute_advantages(
     δ_t = r_t + γ V_{t+1} [not terminated at t] − V_t,  A_t = δ_t + γ λ A_{t+1} [not done at t].
 
     A truncated episode did not terminate: V_{t+1}, the value of its last observation, replaces the rewards
-    that would have followed. The step that starts the next episode is no transition; its A is meaningless and
-    does not reach earlier steps, because the step before it is done. The caller must leave it out.
+    that would have followed. The step that starts the next episode is not a transition; its A is meaningless
+    and does not reach earlier steps, because the step before it is done. The caller must leave it out.
 
     Args:
         rewards, values: (T, B) r_t and V_t.

@@ -1,19 +1,21 @@
-// The walk back through time. With P_j = [V; W_a] h_j taken once per state, and g = dL/d[V s_t; W_a s_t] (which step t + 1
-// left), what a step does to the slots it read is
+// The walk back through time. With P_j = [V; W_a] h_j computed once per state, and g = dL/d[V s_t; W_a s_t] (from step
+// t + 1), the gradients of a step's reads are
 //
 //     dL/da_j = mix g . P_j                       scores, summed over all features: exchanged
 //     dL/de_j = a_j (dL/da_j - mean)              then dL/dk_j, dL/dq_t, dL/dv
 //     dL/ds_t = [V; W_a]' g,  U_a' dL/dk_t        products over all rows of M: exchanged
 //     dL/dh_j += mix (a_j + [j = t]) dL/ds_t      dL/dh_t gains dL/doutput and U_a' dL/dk_t, and is complete
 //
-// and the cell gives the next g. Each block sums over its own features and rows and sends what it has to the blocks that
-// need it, which add in the order of ranks: the same bits every time. Two exchanges a step, no barrier of the cluster.
-// That one buffer for each suffices: a block sends the scores of a step only when it has all products of the step
-// before, and those were sent when every warp of their block had read its scores; and the other way round.
+// and the cell gives the next g. Each block sums over its own features and rows and sends its partial sums to the
+// blocks that need them, which add in the order of ranks, so that results are deterministic. Two exchanges a step, no
+// barrier of the cluster. That one buffer for each suffices: a block sends the scores of a step only after it has
+// received all products of the step before, and those were sent only after every warp of their block had read its
+// scores; and vice versa.
 //
 // Where dL/ds_t has a limit the exchanges come in another order, by the same argument: `backward_limited.h`.
 //
-// What a slot gathers lies in its block's shared memory until the slot is given to an older state; `ids` tell which.
+// The gradient of a slot is accumulated in its block's shared memory until the slot passes to an older state, as given
+// by `ids`.
 
 #pragma once
 
@@ -139,7 +141,7 @@ struct Back : BackLimited<S> {
     if (cluster_index() == 0 && rank == 0 && lane == 0) watch.write(a.profile, warp);
     end();
   }
-  // what dL/ds_0 takes, and what the last step gives
+  // inputs of dL/ds_0 from the last step
   MEMBER void last_product() {
     barrier_sync(2, WARPS * 32);  // a slower warp may still be adding up the last step's products
 #pragma unroll
@@ -157,9 +159,9 @@ struct Back : BackLimited<S> {
       }
     }
   }
-  // dL/ds_0 takes one product more; then what the initial slots have gathered, dL/dc_0, and dL/dv of the cluster. Before
-  // that everybody meets: no exchange lies between this product and the last, which everybody must have read. An initial
-  // slot that nobody read comes out as zeros, whatever it held.
+  // dL/ds_0 takes one more product; then the gradients of the initial slots, dL/dc_0, and dL/dv of the cluster. A
+  // cluster barrier comes first: there is no exchange between this product and the last, which every block must have
+  // read. The gradient of an initial slot that was never read is zero.
   MEMBER void end() {
     if constexpr (L::LIMITED) T::begin_state();
     else last_product();
@@ -167,7 +169,7 @@ struct Back : BackLimited<S> {
     if constexpr (L::LIMITED) P::send_first();
     else send_products();
     mbarrier_wait(states_came, a.steps & 1);
-    const bool wanted = a.d_hidden_out;  // else nothing came before
+    const bool wanted = a.d_hidden_out;  // otherwise there is no initial state
 #pragma unroll
     for (int r = 0; r < R; r++) {
       if (!there(r) || !wanted) continue;
@@ -214,14 +216,14 @@ DEVICE void scan_backward(const BackwardArguments& a, unsigned char* memory) {
     mbarrier_expect(scores_came, places.rows * L::SCORE_BYTES);
     mbarrier_expect(states_came, places.rows * L::STATE_BYTES);
   }
-  for (int n = 32 + thread_index() * 4; n < L::FLOATS; n += L::THREADS * 4)  // of rows that are not there, too
+  for (int n = 32 + thread_index() * 4; n < L::FLOATS; n += L::THREADS * 4)  // also of rows beyond the batch
     for (int i = 0; i < 4 && n + i < L::FLOATS; i++) sm[n + i] = 0.0f;
   barrier_sync(0, L::THREADS);
-  for (int n = thread_index(); n < 3 * places.rows * L::SLOTS; n += L::THREADS) {  // what the first steps need at once
+  for (int n = thread_index(); n < 3 * places.rows * L::SLOTS; n += L::THREADS) {  // inputs of the first steps
     const int t = a.steps - 1 - n / (places.rows * L::SLOTS), at = n % (places.rows * L::SLOTS);
     if (t >= 0) places.ids(t)[at] = a.ids[places.row(t, 0) * L::SLOTS + at];
   }
-  cluster_sync();  // the barriers stand before anyone sends
+  cluster_sync();  // barriers are initialised before any block sends
   if (thread_index() < L::WARPS * 32) {
     if constexpr (L::DEAL) more_registers<L::REGISTERS>();
     Back<S>(a, sm).walk();
@@ -230,7 +232,7 @@ DEVICE void scan_backward(const BackwardArguments& a, unsigned char* memory) {
     BackAhead<S>(a, sm).walk();
     cluster_sync();  // with the others, at their end
   }
-  cluster_sync();  // nobody leaves while its memory may be written
+  cluster_sync();  // no block exits while its shared memory may be written
 }
 
 }  // namespace plait

@@ -1,6 +1,6 @@
-// What lies where in a block of the reverse walk, and the warps that go ahead of the others: they ask for everything from
-// far away two steps before it is used, find the slot each state was written to, and take from a step's gates what
-// dL/dh will be multiplied by.
+// Addresses within a block of the reverse walk, and its prefetching warps: they load everything from global memory two
+// steps before it is used, find the slot each state was written to, and compute the factors of dL/dh from a step's
+// gates.
 
 #pragma once
 
@@ -17,7 +17,7 @@ struct BackPlaces : BackLayout<S> {
   const BackwardArguments& a;
   const int lane, rank, first, rows;  // first: row of the cluster; rows: how many of its R exist
   float* const sm;
-  int ring;                           // of three, where the inputs of this step lie
+  int ring;                           // index in the ring of three of this step's inputs
 
   MEMBER BackPlaces(const BackwardArguments& arguments, float* memory)
       : a(arguments), lane(thread_index() % 32), rank(block_rank()), first(cluster_index() * R),
@@ -68,14 +68,14 @@ struct BackAhead : BackPlaces<S> {
   static constexpr int MINE = L::AHEAD * 32, ROUNDS = ceil_div(R * INPUTS * WARPS, MINE), OF_FOUR = 4 * sizeof(Layer);
 
   const int warp, thread;
-  const char* coming[ROUNDS];  // what this thread asks for next, of a step's inputs
+  const char* coming[ROUNDS];  // the next address that this thread loads of a step's inputs
   int64_t each_step[ROUNDS];
 
   MEMBER BackAhead(const BackwardArguments& arguments, float* memory)
       : B(arguments, memory), warp(thread_index() / 32 - WARPS), thread(thread_index() - WARPS * 32) {}
 
-  // A thread asks for the same chunk of the same row at every step: of the gates, of what was before, of the query, of
-  // dL/doutput. Neighbours ask for neighbouring features.
+  // A thread loads the same chunk of the same row at every step: of the gates, the previous state, the query and
+  // dL/doutput. Adjacent threads load adjacent features.
   MEMBER void begin_inputs(int t) {
 #pragma unroll
     for (int i = 0; i < ROUNDS; i++) {
@@ -107,7 +107,7 @@ struct BackAhead : BackPlaces<S> {
       if (there) coming[i] -= each_step[i];
     }
   }
-  // for a step two steps on, and for the one before it the state that comes back where h_{t-1} lies; a warp asks for a row
+  // loads for the step after next, and for the next one the state that returns to the slot of h_{t-1}; one warp per row
   MEMBER void ask(int t) {
     if (t >= 2) ask_inputs(t - 2, ring == 0 ? 2 : ring - 1);
     for (int r = warp; r < rows; r += L::AHEAD) {
@@ -132,7 +132,7 @@ struct BackAhead : BackPlaces<S> {
     }
     copies_group();
   }
-  // of step t, what its cell multiplies by
+  // factors of the cell at step t
   MEMBER void prepare_all() {
     for (int n = thread; n < rows * F; n += MINE) {
       const int r = n / F, f = n % F;

@@ -1,6 +1,6 @@
-// The cells, backwards, in two parts. Everything that multiplies dL/dh is known before dL/dh arrives: `prepare` takes it
-// from what was saved, one number of every chunk a lane; `recede` is what is left to do when dL/dh is there.
-// The equations stand in docs/notes/kernels.md.
+// The backward pass of the cells, in two parts. All factors of dL/dh are known before dL/dh arrives: `prepare` computes
+// them from saved values, one number of every chunk per lane; `recede` is the rest, once dL/dh is known. The equations
+// are in docs/notes/kernels.md.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace plait {
 
-// Cycles spent in the stages of a step, for whoever wants to know where the time goes
+// Cycles spent in the stages of a step, for profiling
 template <int ON>
 struct Watch {
   uint32_t last, sums[12];
@@ -40,7 +40,7 @@ DEVICE float slope(float activated) {
   return activated == 0.0f ? 0.0f : 1.0f;
 }
 
-// From the gates (and c_{t-1} or s_{t-1}) of one feature what dL/dh is multiplied by.
+// Factors of dL/dh from the gates (and c_{t-1} or s_{t-1}) of one feature.
 template <class S>
 DEVICE void prepare(const float (&in)[BackLayout<S>::GATES], float (&out)[BackLayout<S>::FACTORS]) {
   if constexpr (S::CELL == LSTM) {
@@ -58,8 +58,8 @@ DEVICE void prepare(const float (&in)[BackLayout<S>::GATES], float (&out)[BackLa
   }
 }
 
-// dL/dz by gate, as the input got it, from dL/dh; `d_cell` becomes dL/dc_{t-1}, `direct` what
-// reaches s_{t-1} beside the products, `recurred` dL/d(V s) of the last gate, which differs for a GRU.
+// dL/dz by gate, for the input, from dL/dh; `d_cell` becomes dL/dc_{t-1}, `direct` the gradient of s_{t-1} that
+// bypasses the products, `recurred` dL/d(V s) of the last gate, which differs for a GRU.
 template <class S>
 DEVICE void recede(const float (&factors)[BackLayout<S>::FACTORS], float dh, float& d_cell, float (&dz)[gates_of(S::CELL)],
                    float& recurred, float& direct) {

@@ -1,13 +1,13 @@
-// Who holds what while a cluster walks back through time, and where it lies in shared memory (counted in floats).
+// Distribution of the data over a cluster that walks back through time, and its layout in shared memory (in floats).
 //
 // Block `rank` owns F features, and of these warp w the four from 4 w on, with all their rows of M = [V; W_a; U_a]
-// (G blocks of V, then W_a, then U_a: `kinds`). A lane stands for a slot (two, with more than 32) in what sums over
-// features, and for columns of M in the products. So every sum over a slot's features or over the rows of M begins in
-// registers, and only two sums a step leave the warp: the slots' scores and the products. Four warps more (AHEAD) fetch
-// what the others will need.
+// (G blocks of V, then W_a, then U_a: `kinds`). A lane handles a slot (two, with more than 32) in sums over features,
+// and columns of M in the products. So every sum over a slot's features or over the rows of M begins in registers, and
+// only two sums a step leave the warp: the slots' scores and the products. Four more warps (AHEAD) prefetch for the
+// others.
 //
-// What is kept for a feature is kept for all four of a warp, one chunk of 16 bytes, the chunks of a kind side by
-// side over slots: lanes read them without conflicts.
+// Values of a feature are stored for all four of a warp in one chunk of 16 bytes, the chunks of a kind contiguous over
+// slots, so that lanes read them without bank conflicts.
 
 #pragma once
 
@@ -23,16 +23,16 @@ struct BackLayout {
   static constexpr int COLUMNS = H / 32;                   // of M, a lane
   static constexpr bool IN_FOURS = COLUMNS % 4 == 0;       // a lane's columns are neighbours by the four
   static constexpr int EACH = ceil_div(SLOTS, 32);         // slots a lane
-  static constexpr bool DIRECT = CELL == GRU;              // s_{t-1} also passes beside the products
+  static constexpr bool DIRECT = CELL == GRU;              // part of the gradient of s_{t-1} bypasses the products
   static constexpr bool LIMITED = S::LIMITED;              // dL/ds_t is, so it comes before the scores: `backward_limited.h`
-  // blocks of H that a step leaves side by side: dL/dz, of a GRU dL/d(V_n s), dL/dq
+  // blocks of H that a step writes contiguously: dL/dz, of a GRU dL/d(V_n s), dL/dq
   static constexpr int BESIDE = G + DIRECT + 1;
-  // and numbers of a row of dL/dk: with a learned relevance dL/d(g'h) behind it, then room for `usage.h`
+  // and numbers of a row of dL/dk: with a learned relevance followed by dL/d(g'h), then space for `usage.h`
   static constexpr int KEYED = H + (S::LEARNED ? 4 : 0);
   static constexpr int REGISTER_KINDS = KINDS - S::SHARED_KINDS;  // the rest of M lies in shared memory
   static constexpr int SCORE_ROUNDS = ceil_div(R * C, WARPS), PRODUCT_ROUNDS = ceil_div(R * COLUMNS, WARPS);  // of sending
-  // Registers are dealt by the four warps: the warps ahead give away what they do not need. A quarter of a
-  // multiprocessor has 512 for each lane.
+  // Registers are allocated to groups of four warps: the prefetching warps release those they do not need. A quarter of
+  // a multiprocessor has 512 for each lane.
   static constexpr bool DEAL = WARPS % 4 == 0 && WARPS + AHEAD > 8;
   static constexpr int EACH_WARP = 512 / (WARPS / 4 + 1) / 8 * 8, OF_AHEAD = 72;
   static constexpr int REGISTERS = (EACH_WARP * (WARPS / 4 + 1) - OF_AHEAD) / (WARPS < 4 ? 1 : WARPS / 4) / 8 * 8;
@@ -51,11 +51,11 @@ struct BackLayout {
   static constexpr int GATES = CELL == ELMAN ? 1 : 5, INPUTS = GATES + 2;
   // chunks of what the cell multiplies dL/dh by
   static constexpr int FACTORS = CELL == LSTM ? 6 : CELL == GRU ? 5 : 1;
-  // chunks that a step leaves to the one before: dL/d(V s), dL/dq, what reaches s directly, dL/ds_t, dL/dc
+  // chunks that a step passes to the one before: dL/d(V s), dL/dq, the direct gradient of s, dL/ds_t, dL/dc
   static constexpr int STASHED = G + 3 + (CELL == LSTM);
 
-  // Of a warp, from its own place on. A row's slots lie together; what comes from far away lies in rings. What the cell
-  // reads and writes lies by rows, so that its lanes read neighbours.
+  // Per warp, from its own offset. A row's slots are contiguous; loads from global memory go to rings. Data of the cell
+  // are ordered by rows, so that its lanes read contiguous addresses.
   static constexpr int RECORDS = 0;                                    // R, HELD, SLOTS
   static constexpr int GATHERS = RECORDS + R * HELD * SLOTS * 4;       // R, GATHERED, SLOTS
   static constexpr int STAGED = GATHERS + R * GATHERED * SLOTS * 4;    // 2, R, HELD
@@ -94,7 +94,7 @@ DEVICE float4 shuffle(float4 v, int lane) {
 }
 DEVICE float4 nothing() { return {0.0f, 0.0f, 0.0f, 0.0f}; }
 
-// Four numbers in the layer's type, wherever they lie
+// Four numbers in the layer's type, in any memory
 DEVICE float4 widened4(const float* p) { return load4(p); }
 DEVICE float4 widened4(const bfloat16* p) { return {widened(p[0]), widened(p[1]), widened(p[2]), widened(p[3])}; }
 

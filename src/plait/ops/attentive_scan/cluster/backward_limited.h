@@ -1,12 +1,12 @@
-// A step back where no element of dL/ds_t may be larger than a limit. The scores are taken with dL/ds_t then, which has to be
-// there before them: the same two exchanges in another order.
+// A step back where no element of dL/ds_t may be larger than a limit. The scores then depend on dL/ds_t, which must
+// arrive before them: the same two exchanges in another order.
 //
 //     dL/ds_t = [V; W_a]' g, limited              products over all rows of M: exchanged
 //     dL/da_j = mix dL/ds_t . h_j                 scores, summed over all features: exchanged
 //
-// What reaches h_t by its key, U_a' dL/dk_t, would be a third: dL/dk_t is what later steps gave and dL/de_t b_t, with b_t
-// = v (1 - tanh(q_t + k_t)^2), and only the number dL/de_t waits for the scores. So U_a' is taken of these two while dL/ds_t
-// travels, and both products go with the scores.
+// The gradient of h_t through its key, U_a' dL/dk_t, would be a third: dL/dk_t is the sum from later steps plus dL/de_t
+// b_t, with b_t = v (1 - tanh(q_t + k_t)^2), and only the number dL/de_t depends on the scores. So U_a' is applied to
+// both while dL/ds_t is in flight, and both products are sent with the scores.
 
 #pragma once
 
@@ -25,7 +25,7 @@ struct BackLimited : BackStages<S> {
   using P::here, P::multiply, P::put_product, P::warp;
   using T::at, T::feature, T::in, T::keeps, T::leave, T::left, T::limited, T::mine, T::share, T::slot;
 
-  float most;  // what dL/ds_t may be
+  float most;  // limit of dL/ds_t
 
   MEMBER BackLimited(const BackwardArguments& arguments, float* memory)
       : T(arguments, memory), most(L::LIMITED ? *a.grad_limit * *a.limit : 0.0f) {}
@@ -44,7 +44,7 @@ struct BackLimited : BackStages<S> {
       put_product(r, 0, product);
     }
   }
-  // while dL/ds_t travels: the slots, and U_a' of what h_t's key has gathered and of b_t
+  // while dL/ds_t is in flight: the slots, and U_a' times the gradient of h_t's key and times b_t
   MEMBER void look(int t) {
 #pragma unroll
     for (int r = 0; r < R; r++) {
@@ -66,20 +66,20 @@ struct BackLimited : BackStages<S> {
       put_product(r, 1, of_key), put_product(r, 2, of_bend);
     }
   }
-  // when it is there: what the slots are told of it, and this warp's part of the scores
+  // after its arrival: its contribution to the slots, and this warp's part of the scores
   MEMBER void take_state(int t) {
     limited = L::DIRECT || t == a.steps - 1 ? left[stash(mine, G + 1) + feature] : 0.0f;
     float sum = 0.0f;
 #pragma unroll
     for (int c = 0; c < C; c++) sum += *B::first_in(c, warp, mine, feature);
     limited += sum;
-    if (t < a.steps - 1) limited = below(limited);  // the last state is the caller's
+    if (t < a.steps - 1) limited = below(limited);  // the gradient of the last state comes from the caller
     if (keeps) left[stash(mine, G + 2) + feature] = limited;
 #pragma unroll
     for (int r = 0; r < R; r++) T::put_scores(r, R == 1 ? limited : shuffle(limited, (r << L::OF_ROW) * 4 + feature));
     warp_sync();
   }
-  // while the scores travel
+  // while the scores are in flight
   MEMBER void give() {
     float4 gained[R][EACH];
 #pragma unroll

@@ -1,5 +1,5 @@
-// The products of the reverse walk: rows of M in registers (what these do not hold in shared memory), each warp's part
-// of the sums, and the message that brings a column's sum to its owner.
+// The products of the reverse walk: rows of M in registers (the rest in shared memory), each warp's part of the sums,
+// and the message that sends a column's sum to its owner.
 
 #pragma once
 
@@ -16,7 +16,7 @@ struct BackProducts : BackPlaces<S> {
   using B::a, B::lane, B::layer, B::rank, B::rows, B::sm;
 
   const int warp, own;                      // own: the first of this warp's features
-  float* const here;                        // the warp's place
+  float* const here;                        // the warp's memory
   const uint32_t scores_came, states_came;
   float w[L::REGISTER_KINDS * 4][COLUMNS];  // rows of M, the columns of this lane
 
@@ -80,7 +80,7 @@ struct BackProducts : BackPlaces<S> {
               L::LIMITED ? scores_came : states_came, column / F);
     }
   }
-  // the same with the first, where it goes alone
+  // the same for the first product if it is sent alone
   MEMBER void send_first() {
     float sums[L::PRODUCT_ROUNDS];
 #pragma unroll

@@ -1,5 +1,5 @@
-// The stages of a step back. Each reads for all rows before it writes: a compiler that cannot know what lies apart keeps
-// reads behind writes, and the rows would wait for each other.
+// The stages of a step back. Each reads for all rows before it writes: the compiler cannot rule out aliasing and would
+// order reads after writes, so that rows would wait for each other.
 
 #pragma once
 
@@ -20,10 +20,10 @@ struct BackStages : BackProducts<S> {
 
   float* at[EACH];                          // this lane's slots at the warp's place
   float4 bend[R][EACH], d_energy, v;  // bend: half of tanh(q + k), then dL/d(q + k)
-  float share[R][EACH], d_score[R][EACH], felt[R][EACH];  // felt: dL/de
-  int slot[R];                              // where h_t lies
+  float share[R][EACH], d_score[R][EACH], felt[R][EACH];  // dL/de
+  int slot[R];                              // the slot of h_t
   bool is_reset[R];
-  float *left, *leave;                      // what the step after this left, and what this one leaves
+  float *left, *leave;                      // values from the step after this, and those for the step before
   // In the cell: this lane's group, feature and row (one that several groups share is kept by the first), and whether
   // the batch has that row; dL/dq, what dL/dh will be added to, and h_t's share of dL/ds_t
   const int group, feature, mine;
@@ -45,7 +45,7 @@ struct BackStages : BackProducts<S> {
   MEMBER void put_score(int r, int i, float score) {
     if (in(i)) sm[L::SCORE + (warp * R + r) * SLOTS + lane + 32 * i] = score;
   }
-  // add up the warps' parts and send them to everybody
+  // add up the warps' parts and send them to all blocks
   MEMBER void send_scores() {
     float sums[L::SCORE_ROUNDS][EACH];
 #pragma unroll
@@ -64,7 +64,7 @@ struct BackStages : BackProducts<S> {
           send(shared_address(sm + L::SCORES_IN + (rank * R + r) * SLOTS + lane + 32 * i), sums[round][i], scores_came, to);
     }
   }
-  // while the scores fly: what needs no score
+  // while the scores are in flight: everything that does not depend on them
   MEMBER void gather(int t) {
     float product[R][COLUMNS], now[R][EACH];
     float4 gained[R][EACH];
@@ -102,18 +102,18 @@ struct BackStages : BackProducts<S> {
         if (in(i)) store4(at[i] + gathered(r, 1), gained[r][i]);
     }
   }
-  // half of tanh(q + k), of a query that was scaled
+  // half of tanh(q + k), of a scaled query
   static MEMBER float4 bent(float4 key, float4 q) {
     const float4 x = mad(SCALE, key, q);
     return {0.5f - rcp(1.0f + ex2(x.x)), 0.5f - rcp(1.0f + ex2(x.y)), 0.5f - rcp(1.0f + ex2(x.z)), 0.5f - rcp(1.0f + ex2(x.w))};
   }
-  // what dL/de is multiplied by for dL/d(q + k), of that half
+  // the factor from dL/de to dL/d(q + k), from that half
   MEMBER float4 bent_back(float4 half) const { return v * mad(-1.0f * half, half, {0.25f, 0.25f, 0.25f, 0.25f}); }
-  // dL/dh_j of this lane's slots with what dL/ds gives of the step whose shares these are
+  // add to dL/dh_j of this lane's slots the part of dL/ds of the step with these weights
   MEMBER float4 gain(int r, int i) {
     return mad(a.mix * share[r][i], load4(left + stash(r, G + 2)), load4(at[i] + gathered(r, 1)));
   }
-  // when they are there: through the softmax and tanh to keys, query and v
+  // after their arrival: through the softmax and tanh to keys, query and v
   MEMBER void read(int t) {
     float d[R][EACH], mean[R], product[R][COLUMNS];
     float4 keys[R][EACH], newest[R];
@@ -165,7 +165,7 @@ struct BackStages : BackProducts<S> {
         store4(a.d_keys + (S::LEARNED ? row(t, r) * L::KEYED + own : from_here + r * H), newest[r]);
     }
   }
-  // while the products fly: dL/dq, what dL/dh will be added to, and the slots as the step before read them
+  // while the products are in flight: dL/dq, the other terms of dL/dh, and the slots as the step before read them
   MEMBER void settle(int t) {
     float each[L::TOGETHER];
     const bool upper = lane & 2, odd = lane & 1;
@@ -201,7 +201,7 @@ struct BackStages : BackProducts<S> {
     warp_sync();
     if (t > 0) restore(t, again);
   }
-  // give the slot of h_t, or after a reset every slot, back to what it held before
+  // restore the slot of h_t, or after a reset every slot, to its previous content
   MEMBER void restore(int t, const float4 (&again)[R]) {
 #pragma unroll
     for (int r = 0; r < R; r++) {
@@ -234,7 +234,7 @@ struct BackStages : BackProducts<S> {
       for (int f = 0; f < 4; f++)
         reinterpret_cast<Layer*>(at[i] + record(r, HELD - 1))[f] = id < 0 ? Layer{} : B::state_of(id, r, own)[f];
   }
-  // what is needed as soon as the products are there; with one row of its slots, too
+  // values needed right after the products arrive; with one row also those of its slots
   struct Ready {
     float factors[L::FACTORS], d_cell, direct, records[L::EIGHTH][HELD];
   };
@@ -245,7 +245,7 @@ struct BackStages : BackProducts<S> {
     ready.direct = L::DIRECT || t == a.steps - 1 ? left[stash(mine, G + 1) + feature] : 0.0f;
     if constexpr (R == 1 && !L::LIMITED) read_records(0, ready.records);
   }
-  // of the slots group, group + 8 ... this lane's feature; beyond the last slot whatever lies there, to be read by nobody
+  // of the slots group, group + 8 ... this lane's feature; beyond the last slot the values are arbitrary and never read
   MEMBER void read_records(int r, float (&records)[L::EIGHTH][HELD]) {
 #pragma unroll
     for (int i = 0; i < L::EIGHTH; i++) {
@@ -259,8 +259,8 @@ struct BackStages : BackProducts<S> {
   MEMBER float state_at(int r, int i) const {
     return widened(reinterpret_cast<const Layer*>(here + record(r, HELD - 1) + (group + 8 * i) * 4)[feature]);
   }
-  // when the products are there: through the cell to dL/d[V s; W_a s] of the step before (the last of g: what reaches s
-  // directly), a lane for each feature of each row; and on to the scores of the step before
+  // after the products arrive: through the cell to dL/d[V s; W_a s] of the step before (the last of g: the direct
+  // gradient of s), one lane per feature and row; then to the scores of the step before
   MEMBER void recede_all(int t, Ready& ready) {
     float g[G + 2], ds = ready.direct, dh = base, d_cell = ready.d_cell, dz[G], sums[2] = {0.0f, 0.0f};
 #pragma unroll
@@ -281,7 +281,7 @@ struct BackStages : BackProducts<S> {
 #pragma unroll
       for (int r = 0; r < R; r++)
         if (r == mine) cut = is_reset[r];
-      if (cut) {  // nothing came from before
+      if (cut) {  // no earlier state
 #pragma unroll
         for (int k = 0; k < G + 2; k++) g[k] = 0.0f;
         d_cell = 0.0f;

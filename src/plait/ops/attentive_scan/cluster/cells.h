@@ -1,5 +1,5 @@
 // One step of a cell for 8 features of a warp: lane = part * 8 + feature, and part g of a feature holds what the sum over
-// slots gave for it. Every lane is left with h_t; what part g saves stands in `act`.
+// slots gave for it. Every lane ends with h_t; `act` has the value that part g saves.
 
 #pragma once
 
@@ -11,7 +11,7 @@ struct CellStep {
   float h, c, act;
 };
 
-// LSTM: parts are the gates i, f, g, o; `in` is their input and what s gives.
+// LSTM: parts are the gates i, f, g, o; `in` is their input plus the contribution of s.
 template <class Layer>
 DEVICE CellStep lstm_step(float sum, float in, float c, int part, int fl) {
   const float pre = in + sum;

@@ -21,8 +21,8 @@ DEVICE void scan_forward(const ForwardArguments& a, unsigned char* memory) {
     mbarrier_expect(mbarriers + 8, K::E_BYTES);
     mbarrier_expect(mbarriers + 16, K::E_BYTES);
   }
-  cluster_sync();  // memory is cleared and the barriers stand before anyone sends
-  // Each role asks anew who it is: what both had in common the compiler would keep in memory.
+  cluster_sync();  // memory is cleared and barriers are initialised before any block sends
+  // Each role reads the thread index again: otherwise the compiler would spill values shared by both roles.
   if (thread < K::NW * 32) {
     if constexpr (K::DEAL) more_registers<K::REGISTERS>();
     const int self = thread_anew();
@@ -44,7 +44,7 @@ DEVICE void scan_forward(const ForwardArguments& a, unsigned char* memory) {
       control.walk();
     }
   }
-  cluster_sync();  // nobody leaves while its memory may be written
+  cluster_sync();  // no block exits while its shared memory may be written
 }
 
 }  // namespace plait

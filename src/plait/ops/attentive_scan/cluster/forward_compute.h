@@ -1,5 +1,4 @@
-// The compute warps of the forward walk: beside the sums over slots and the cell, energies and the product with each new
-// state.
+// The compute warps of the forward walk: sums over slots, the cell, energies, and the product with each new state.
 
 #pragma once
 
@@ -17,7 +16,7 @@ struct Compute : ForwardSums<K> {
   MEMBER Compute(const ForwardArguments& a, float* sm, int warp, int lane, int rank, int first_row)
       : T(a, sm, warp, lane, rank, first_row) {}
 
-  // what step t reads from far away
+  // loads of step t from global memory
   MEMBER void look_ahead(int t) {
     if (t >= a.steps) return;
     const Layer* projected = static_cast<const Layer*>(a.projected) + (int64_t)t * a.rows * (G * H);
@@ -45,11 +44,11 @@ struct Compute : ForwardSums<K> {
     look_ahead(0);
   }
 
-  // P of s_0 and of the slots that came in, one after the other; records of empty slots stay zero.
+  // P of s_0 and of the initial slots, one after the other; records of empty slots stay zero.
   MEMBER void take_in() {
     uint32_t occupied = 0;
     for (int r = 0; r < R; r++) occupied |= (uint32_t)whole(K::OCCUPIED + r);
-    float* h = sm + K::H_IN + R * H;  // nobody sends to the second buffer before all have taken their slots in
+    float* h = sm + K::H_IN + R * H;  // no block sends to the second buffer before all have loaded their slots
     for (int j = -1; j < SLOTS; j++) {
       if (j >= 0 && !(occupied >> j & 1)) continue;
       barrier_sync(COMPUTED, NW * 32);
@@ -90,7 +89,7 @@ struct Compute : ForwardSums<K> {
     if constexpr (K::CELL == GRU) record[4 * f + 3] = h;
   }
 
-  // ---- what a step leaves behind, off its path
+  // ---- results of a step, written off its critical path
   MEMBER void save(int t) {
     const int part = lane >> 3;
     const int64_t states = (int64_t)t * a.rows * H;
@@ -123,7 +122,7 @@ struct Compute : ForwardSums<K> {
     }
     look_ahead(t + 1);
   }
-  // A row that was reset forgets its records: what they held must not come back, not even as NaN times zero.
+  // The records of a reset row are cleared, so that not even a NaN times zero remains.
   MEMBER void forget() {
     for (int r = 0; r < R; r++)
       if (cut(r))
@@ -136,7 +135,7 @@ struct Compute : ForwardSums<K> {
     float all[K::ROUNDS];
 #pragma unroll
     for (int j = 0; j < K::ROUNDS; j++) {
-      if (K::ROUNDS == 1 && !tasks_at.has_energies(j)) continue;  // of several rounds all are taken, and some not kept
+      if (K::ROUNDS == 1 && !tasks_at.has_energies(j)) continue;  // all rounds are computed, and some are discarded
       const float *k = sm + tasks_at.energy_key[j], *q = sm + tasks_at.energy_query[j], *v = sm + K::V_AT + (lane & 7) * E;
       float e = vs;
 #pragma unroll
@@ -216,7 +215,7 @@ struct Compute : ForwardSums<K> {
       if constexpr (K::SAVE) saved[tasks_at.key + i * NW * 4] = k[i];
     }
   }
-  // The other products; h is read anew, lest the compiler takes these before the barrier.
+  // The other products; h is read again so that the compiler does not move these before the barrier.
   MEMBER void other_products(int t, const float* h, float* saved) {
     float v[K::NV];  // by quad, then row
 #pragma unroll

@@ -1,5 +1,5 @@
-// The control warps of the forward walk: softmax, credit, and which state is kept. One lane a slot; the same in
-// every block of a cluster, so that nothing of it is exchanged.
+// The control warps of the forward walk: softmax, credit, and which state is kept. One lane per slot; computed
+// identically in every block of a cluster, so that nothing is exchanged.
 
 #pragma once
 
@@ -19,7 +19,7 @@ struct Control {
   bool shifted;
   float credit[K::RC], weight[K::RC], score[K::RC], noise[K::RC], noise_then[K::RC];
   int birth[K::RC], held[K::RC], place[K::RC], newest[K::RC], steps[K::RC], turn[K::RC];
-  int from[K::RC], left[K::RC], rival[K::RC];  // lanes of who leaves the ring and of the least kept; the first's birth
+  int from[K::RC], left[K::RC], rival[K::RC];  // lanes of the state that leaves the ring and of the least relevant kept one; birth of the former
   uint32_t least[K::RC];
   bool cut[K::RC];
 
@@ -28,14 +28,14 @@ struct Control {
         mbarriers(shared_address(sm_)), in(lane_ < SLOTS) {}
 
   MEMBER int row_of(int i) const { return i * K::NCW + warp; }
-  MEMBER int batch_row(int i) const {  // a row that is not there does what the last one does
+  MEMBER int batch_row(int i) const {  // a row beyond the batch repeats the last one
     const int b = first_row + row_of(i);
     return b < a.rows ? b : a.rows - 1;
   }
   MEMBER int* ints(int at) const { return reinterpret_cast<int*>(sm) + at; }
 
-  // |e| <= sum |v|: while that is moderate, exp needs no maximum taken off first. e^30 times the number of slots leaves
-  // room for products with any state whose square is finite.
+  // |e| <= sum |v|: while that is moderate, exp needs no subtraction of the maximum. e^30 times the number of slots
+  // leaves room for products with any state whose square is finite.
   MEMBER void prepare() {
     using Layer = typename K::Layer;
     const Layer* energy = static_cast<const Layer*>(a.energy);
@@ -63,7 +63,7 @@ struct Control {
       seek(i);
     }
   }
-  // what step t reads from far away
+  // loads of step t from global memory
   MEMBER void look_ahead(int i, int t) {
     if (t >= a.steps) return;
     const int64_t at = (int64_t)t * a.rows + batch_row(i);
@@ -109,7 +109,7 @@ struct Control {
     weight[i] = occupied ? ex2(e * LOG2E) : 0.0f;
   }
 
-  // The end of step t - 1: its weights, and what they earn
+  // The end of step t - 1: its weights, and the relevance they add
   MEMBER float settle(int i) {
     float sum = weight[i];
 #pragma unroll
@@ -128,8 +128,9 @@ struct Control {
       a.trace_relevance[at + place_then] = credit_then;
     }
   }
-  // The write: an admitted state trades places with the one it replaces, whose slot h_t takes. Who leaves the ring, and
-  // whom it would replace, is known before the last weights are: they are sought while others compute.
+  // The write: an admitted state swaps logical slots with the one it replaces, whose physical slot h_t takes. The state
+  // that leaves the ring and the one it would replace are known before the last weights, so they are searched while
+  // other warps compute.
   MEMBER void seek(int i) {
     from[i] = first_bit(vote(in && place[i] == turn[i])), left[i] = shuffle(birth[i], from[i]);
     if constexpr (K::CAPACITY > 0) {

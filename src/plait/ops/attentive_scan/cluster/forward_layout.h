@@ -1,4 +1,4 @@
-// Who holds what while a cluster of C blocks walks R rows of the batch forward.
+// Distribution of the data over a cluster of C blocks that walks R rows of the batch forward.
 //
 // With M = [V; W_a; U_a] and P_j = M h_j, taken once when h_j is made,
 //     z_{t+1} = p_{t+1} + V s_t = p_{t+1} + mix (P_t + sum_j alpha_j P_j),   q_{t+1} likewise,
@@ -7,7 +7,7 @@
 // Block `rank` owns the features rank*F .. rank*F+F-1, F = H/C: their gates, query, key and cell state, and of every
 // slot that part of P, h and k (a record). Energies are sums over features: each block sends its part to all.
 //
-// Warps 0..NW-1 compute. Control warps hold the slots' bookkeeping, the same in every block of the cluster; row r
+// Warps 0..NW-1 compute. Control warps do the slots' bookkeeping, identically in every block of the cluster; row r
 // belongs to control warp r mod 4.
 //
 //   step t   control                                   compute
@@ -33,15 +33,15 @@ struct ForwardLayout : S {
   static constexpr int H = S::HIDDEN, C = S::CLUSTER, R = S::ROWS, NW = S::WARPS, SQ = S::SHARED_QUADS;
   static constexpr int G = gates_of(S::CELL), F = H / C, COLUMNS = H / 8;
   static constexpr int SLOTS = S::WINDOW + S::CAPACITY, QUARTER = ceil_div(SLOTS, 4), PADDED = 4 * QUARTER;
-  static constexpr bool SEPARATE = S::CELL != ELMAN;  // query and state are sums of their own, beside the gates'
+  static constexpr bool SEPARATE = S::CELL != ELMAN;  // query and state are separate sums, in addition to the gates'
 
   // ---- warps
   static constexpr int NCW = R > 4 ? 4 : R;     // control warps at work
   static constexpr int RC = ceil_div(R, NCW);   // rows of one
-  static constexpr int THREADS = (NW + 4) * 32;  // control warps come by the four: registers are dealt to warpgroups
+  static constexpr int THREADS = (NW + 4) * 32;  // control warps come in groups of four: registers are allocated to warpgroups
   static constexpr int MEET = (NW + NCW) * 32;   // threads at a barrier of both
-  // Registers a thread: a quarter of a multiprocessor has 512 for each lane. Control warps give away what they do not
-  // need; with 8 warps each has all it can name.
+  // Registers a thread: a quarter of a multiprocessor has 512 for each lane. Control warps release those they do not
+  // need; with 8 warps each has the maximum.
   static constexpr bool DEAL = NW + 4 > 8;
   static constexpr int GROUPS = NW / 4 + 1, ENTRY = 512 / GROUPS / 8 * 8, CONTROL_REGISTERS = 56;
   static constexpr int DEALT = (ENTRY * GROUPS - CONTROL_REGISTERS) / (NW / 4) / 8 * 8;
@@ -56,7 +56,7 @@ struct ForwardLayout : S {
   NUMBER in_shared(int i) { return i - (QW - SQ); }  // the last SQ quads lie in shared memory
   NUMBER block_of(int quad) { return quad < KQ ? G + 1 : quad / KQ - 1; }  // of M: V's gates, W_a, U_a
 
-  static constexpr int NI = QW - FIRST, NV = NI * R;  // quads and numbers of a warp beside the first keys
+  static constexpr int NI = QW - FIRST, NV = NI * R;  // quads and numbers of a warp besides the first keys
   static constexpr int KN = R <= 1 ? 1 : R <= 2 ? 2 : R <= 4 ? 4 : 8;  // rows of keys summed together
   NUMBER key_row(int ks) { return ks / (8 / KN); }
   static constexpr int PRODUCT_GROUPS = NV / 8 + (NV % 8 >= 4) + (NV % 4 >= 2) + NV % 2;
@@ -95,7 +95,7 @@ struct ForwardLayout : S {
   static constexpr int E_NEW = E_OLD + R * EROW;
   static constexpr int ALPHAS = E_NEW + R * PK_ROW;
   static constexpr int SCORE = ALPHAS + R * 4 * AQ;
-  static constexpr int FACTOR = SCORE + round_up(R * SCORES, 4);    // what a row's sum is multiplied with
+  static constexpr int FACTOR = SCORE + round_up(R * SCORES, 4);    // factor of a row's sum
   static constexpr int CUT = FACTOR + 8;                            // whether a row is reset
   static constexpr int WHERE = CUT + 8;                             // a row's newest record, of even and odd steps
   static constexpr int OCCUPIED = WHERE + 16;

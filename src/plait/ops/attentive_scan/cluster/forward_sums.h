@@ -1,5 +1,5 @@
-// The first half of what the compute warps of the forward walk do at a step: sums over slots, the cell, and h_t and q_t to
-// those who need them. Where a lane reads and writes does not change from step to step: it is worked out once and kept.
+// The first half of a step in the compute warps of the forward walk: sums over slots, the cell, and sending h_t and
+// q_t. The addresses of a lane are the same at every step, so they are computed once.
 
 #pragma once
 
@@ -21,7 +21,7 @@ struct ForwardSums {
   const uint32_t mbarriers;
   Products<K> products;
   ForwardTasks<K> tasks_at;
-  // of the gates' tasks: cell state, next input and nudge, bias, what is to be saved
+  // of the gates' tasks: cell state, next input and nudge, bias, values to save
   float c[GI], in[GI], nudge[GI], bias[GI], act[GI], before[GI], made[GI];
   float query_sums[QI];  // of the queries' tasks: q_t or s_{t-1}
 
@@ -32,7 +32,7 @@ struct ForwardSums {
   MEMBER int& whole(int at) const { return reinterpret_cast<int*>(sm)[at]; }
   MEMBER int where(int r, int parity) const { return whole(K::WHERE + parity * 8 + r); }  // of the newest record
   MEMBER bool cut(int r) const { return K::RESET && whole(K::CUT + r); }
-  MEMBER int batch_row(int r) const {  // a row that is not there does what the last one does
+  MEMBER int batch_row(int r) const {  // a row beyond the batch repeats the last one
     const int b = first_row + r;
     return b < a.rows ? b : a.rows - 1;
   }
@@ -50,7 +50,7 @@ struct ForwardSums {
     return cut(r) ? 0.0f : sm[K::FACTOR + r] * mad(context, inverse, newest);
   }
 
-  // what the slots give to the gates of task I
+  // contribution of the slots to the gates of task I
   template <int I>
   MEMBER float gates_sum(int t) const {
     const int r = tasks_at.gates_row(I), part = lane >> 3, from = tasks_at.gates_from[I];
@@ -84,7 +84,7 @@ struct ForwardSums {
     made[I] = rounded<Layer>(K::NUDGE ? step.h + nudge[I] : step.h);
     if constexpr (K::CELL == ELMAN) before[I] = given;  // q and s_{t-1}, to be saved by their lanes
   }
-  // h_t to all blocks; and what this block's energies and the choice of slots need
+  // send h_t to all blocks; store the inputs of this block's energies and of the choice of slots
   template <int I>
   MEMBER void hand_over(int t) {
     send_state(I, t, made[I]);
@@ -128,8 +128,8 @@ struct ForwardSums {
     const int r = tasks_at.query_row(I + K::QFIRST);
     if (lane < 16) sm[K::Q_AT + r * F + (tasks_at.query_in[I] - K::PAIRS) / 2] = SCALE * query_sums[I];
   }
-  // Tasks that every warp has are taken together, stage by stage: nothing is written before all is read, so that the
-  // compiler may let them wait beside each other. Those that only some warps have follow one by one.
+  // Tasks of every warp run together, stage by stage: all reads come before any write, so that the compiler can overlap
+  // their latencies. Tasks of only some warps follow one by one.
   template <int I>
   MEMBER void sum_up(int t, float (&given)[GI]) {
     if constexpr (I < K::TASKS) {

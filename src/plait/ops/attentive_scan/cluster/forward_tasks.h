@@ -13,8 +13,8 @@ struct ForwardTasks {
   static constexpr int GI = K::GI, QI = K::QI > 0 ? K::QI : 1;
 
   int warp;
-  // gates' tasks: the first of their slots, their place in a record, h_t's in a message; their place in a state, in the
-  // input, in the saved gates
+  // gates' tasks: their first slot; offsets in a record, of h_t in a message, in a state, in the input, in the saved
+  // gates
   int gates_from[GI], gates_in[GI], state_to[GI], state[GI], input[GI], gate[GI];
   int query_from[QI], query_in[QI], query[QI];                 // queries' tasks likewise
   int energy_key[K::ROUNDS], energy_query[K::ROUNDS], energy_to[K::ROUNDS];

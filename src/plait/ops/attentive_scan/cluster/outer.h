@@ -1,6 +1,6 @@
 // The products over all steps and rows that follow a short walk back, in one kernel, with the sums of `sums.h`: of two pairs
 // left' right, [dz, dq]' s and [dk, dp]' h, a cluster takes 64 x 64 numbers, its blocks every so many rows. One order, the
-// same bits every time. Where rows are many torch's products are quicker; where they are few it takes longer to ask for them.
+// same bits every time. With many rows torch's products are faster; with few their launch overhead dominates.
 
 #pragma once
 
@@ -21,7 +21,7 @@ DEVICE void scan_outer(const OuterArguments& a, unsigned char* memory) {
   float *left = reinterpret_cast<float*>(memory), *right = left + DEEP * TILE;        // DEEP, TILE
   float *parts = right + DEEP * TILE, *summed = parts + TILE * TILE;                  // of the blocks
   const int thread = thread_index(), rank = block_rank(), x = thread % 16 * 4, y = thread / 16 * 4;
-  // which pair, and where in it; behind the two only dL/dv is added up
+  // index of the pair and offset in it; tasks after the two pairs only sum dL/dv
   const int task = cluster_index();
   const bool of_beside = task < OF_BESIDE, of_keys = !of_beside && task < OF_BESIDE + OF_KEYS, multiplies = of_beside || of_keys;
   const int place = of_beside ? task : of_keys ? task - OF_BESIDE : (task - OF_BESIDE - OF_KEYS) * ACROSS;
@@ -29,7 +29,7 @@ DEVICE void scan_outer(const OuterArguments& a, unsigned char* memory) {
   const float* const from = of_beside ? a.beside : of_keys ? a.keyed : a.energy;
   const int width = of_beside ? COLUMNS : of_keys ? KEYED : H, count = multiplies ? a.count : a.clusters;
   const Layer* const with = static_cast<const Layer*>(of_beside ? a.prev_states : a.output);
-  cluster_sync();  // everybody is there to be written to
+  cluster_sync();  // all blocks have started, so their shared memory can be written
 
   float4 next_left[LOADS], next_right[LOADS];
   const auto ask = [&](int first) {
@@ -84,7 +84,7 @@ DEVICE void scan_outer(const OuterArguments& a, unsigned char* memory) {
     float v = parts[e];
     for (int c = 1; c < C; c++) v += parts[c * PART + e];
     const int column = down + rank * (TILE / C) + e / TILE, to = across + e % TILE;
-    // of a GRU the candidate's dz has no product: its V s has a gradient of its own, which stands behind it
+    // for a GRU the candidate's dz has no product: its V s has a separate gradient, stored after it
     const bool skipped = of_beside && S::SKIPS && column >= 2 * H && column < 3 * H;
     const int row = of_keys ? COLUMNS - S::SKIPS * H + column : S::SKIPS && column >= 3 * H ? column - H : column;
     if (!skipped && column < (of_beside ? COLUMNS : KEYED > H ? H + 1 : H) && to < H) a.products[(int64_t)row * H + to] = v;

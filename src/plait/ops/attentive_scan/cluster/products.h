@@ -1,5 +1,5 @@
 // The product with M, its weights stationary in the registers of the compute warps (the last quads of a warp in shared
-// memory, where registers do not suffice). forward_layout.h says who holds what.
+// memory, if registers do not suffice). forward_layout.h describes the distribution.
 
 #pragma once
 

@@ -1,5 +1,5 @@
-// The sums over all steps and rows of what a walk back leaves side by side, for the biases, and over clusters of dL/dv: a
-// cluster takes 32 columns, its warps every so many rows. One order, the same bits every time.
+// Sums over all steps and rows of the joint buffer of a walk back, for the biases, and over clusters of dL/dv: a
+// cluster takes 32 columns, its warps strided rows. The order is fixed, so results are deterministic.
 
 #pragma once
 
@@ -15,7 +15,7 @@ DEVICE void scan_sums(const SumsArguments& a, unsigned char* memory) {
   const bool of_energy = first >= S::COLUMNS;
   const float* from = of_energy ? a.energy + (first - S::COLUMNS) : a.beside + first;
   const int64_t width = of_energy ? S::HIDDEN : S::COLUMNS, count = of_energy ? a.clusters : a.steps;
-  cluster_sync();  // everybody is there to be written to
+  cluster_sync();  // all blocks have started, so their shared memory can be written
   float sum = 0.0f;
 #pragma unroll 8
   for (int64_t n = rank * WARPS + warp; n < count; n += C * WARPS) sum += from[n * width + lane];

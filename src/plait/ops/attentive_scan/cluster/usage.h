@@ -1,9 +1,10 @@
-// What g learns from how much each kept state is read (scan/usage.py is the definition), a block a row: from dL/de of all
-// steps to what each state's score is pulled by, added to dL/d(g'h) of that state.
+// The usage term of the gradient of g (scan/usage.py is the definition), one block per row: from dL/de of all steps to
+// the pull on each state's score, added to dL/d(g'h) of that state.
 //
-// A step pulls at the scores of what it read of the kept states; that needs no other step, so the warps share the steps
-// of a stretch. A state stays in one slot from its birth until it is lost: one warp then goes back through the stretch
-// with a sum for every slot, and hands it over where the slot's state was born. Sums are taken in one order.
+// The pulls of a step on the scores of the kept states it read do not depend on other steps, so the warps share the
+// steps of a stretch. A state stays in one slot from its birth until it is evicted: one warp then walks back through
+// the stretch with a sum for every slot, and writes it at the birth of the slot's state. The order of additions is
+// fixed.
 
 #pragma once
 
@@ -35,7 +36,7 @@ DEVICE void scan_usage(const UsageArguments& a, unsigned char* memory) {
     return sum(v);
   };
 
-  // of every step g'h, and what its answer is told; a warp has several on their way
+  // g'h of every step, and the gradient norm of its output; a warp has several loads in flight
   for (int first = warp * AT_ONCE; first < a.steps; first += WARPS * AT_ONCE) {
     float rated[AT_ONCE], told[AT_ONCE];
 #pragma unroll
@@ -73,7 +74,7 @@ DEVICE void scan_usage(const UsageArguments& a, unsigned char* memory) {
       const int packed = lane < SLOTS ? a.ids[at * SLOTS + lane] : -1;
       const int id = packed >> PLACE_BITS, place = packed & ((1 << PLACE_BITS) - 1);
       const bool read = id >= 0 && place >= S::WINDOW && a.weights[at * SLOTS + place] > 0.0f;
-      // what the answer after it is told, dealt by how much the loss feels of reading each
+      // the gradient norm of the next output, shared among the states read by their |dL/de|
       const float told = t + 1 < a.steps ? a.d_scores[(at + a.rows) * APART + 2] : 0.0f;
       float felt = id < 0 ? 0.0f : a.d_energies[at * SLOTS + place];
       felt = felt < 0.0f ? -felt : felt;
@@ -102,7 +103,7 @@ DEVICE void scan_usage(const UsageArguments& a, unsigned char* memory) {
     }
     barrier_sync(0, S::THREADS);
   }
-  if (warp == 0 && lane < SLOTS && a.taught_initial) {  // what is left was gathered by the initial slots
+  if (warp == 0 && lane < SLOTS && a.taught_initial) {  // the remaining sums belong to the initial slots
     const int64_t at = (int64_t)b * SLOTS + lane;
     a.taught_initial[at] = mad(usage, gathered, a.d_initial_scores[at]);
   }

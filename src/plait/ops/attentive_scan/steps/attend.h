@@ -25,7 +25,7 @@ struct Attend {
   MEMBER static const Layer* layer(const void* p) { return reinterpret_cast<const Layer*>(p); }
   MEMBER static Layer* layer(void* p) { return reinterpret_cast<Layer*>(p); }
 
-  MEMBER void take_in() {  // what a lane's slot holds before the write
+  MEMBER void take_in() {  // the content of a lane's slot before the write
     const bool cleared = a.reset[row];
     if (lane < K::WIDTH && !cleared) {
       credit = a.relevance[b * K::WIDTH + lane], birth = (int)a.born[b * K::WIDTH + lane];
@@ -66,7 +66,7 @@ struct Attend {
 
   MEMBER int found() { return held >= 0 ? held : K::WIDTH + a.t; }
 
-  // This warp's part of the energies of every GROUPS-th slot, and of what h_t is worth
+  // This warp's part of the energies of every GROUPS-th slot, and of the score of h_t
   MEMBER void score() {
     const int part = warp % K::PARTS, group = warp / K::PARTS;
     const float* key[K::EACH];
@@ -105,7 +105,7 @@ struct Attend {
     barrier_sync(1, K::THREADS);
   }
 
-  MEMBER float share_of() {  // a lane's slot's weight; its relevance moves on
+  MEMBER float share_of() {  // weight of a lane's slot; its relevance is updated
     const bool occupied = birth >= 0 && lane < K::WIDTH;
     const float infinity = of_bits(0x7f800000u);
     float score = 0.0f, rated = 0.0f;
@@ -138,7 +138,7 @@ struct Attend {
       float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
       for (int n = 0; n < ceil_div(K::WIDTH, 2); n++) {
-        const int x = (2 * n + half) % 32, id = shuffle(found(), x);  // a lane beyond the slots has nothing, and no share
+        const int x = (2 * n + half) % 32, id = shuffle(found(), x);  // a lane beyond the slots has no state and no weight
         sum = mad4(shuffle(share, x), wide4(entry<S>(layer(a.slots), layer(a.output), id, b, a.rows) + at), sum);
       }
       if (half < 2) store4(sm + K::HALVES + half * K::H + at, sum);
@@ -166,7 +166,7 @@ struct Attend {
   MEMBER void step() {
     take_in();
     write();
-    score();  // after it every warp has read what is updated
+    score();  // after this barrier every warp has read the values that are updated
     const float share = share_of();
     mix(share);
     save(share);

@@ -1,6 +1,6 @@
-// What both kernels of one step share. A block is a row of the batch. A lane stands for a slot in all that is said of slots, the same
-// in every warp. Of sums over features a warp takes one of PARTS parts, for every GROUPS-th slot; of what is left
-// for each feature a thread takes four, for every other slot.
+// Code shared by both kernels of one step. A block handles a row of the batch. In the bookkeeping of slots a lane
+// handles one slot, identically in every warp. In sums over features a warp computes one of PARTS parts, for every
+// GROUPS-th slot; in work per feature a thread handles four features, for every other slot.
 
 #pragma once
 
@@ -35,8 +35,8 @@ DEVICE float sum_of_warp(float a) {
   for (int mask = 16; mask; mask /= 2) a += shuffle_xor(a, mask);
   return a;
 }
-// Where the state (or key) of id `held` is: an initial slot of row b, or step held - WIDTH of the history. Where a slot holds nothing
-// h_t is read in its place, and weighs nothing: a branch would let each load wait for the one before it.
+// The address of the state (or key) of id `held`: an initial slot of row b, or step held - WIDTH of the history. For an
+// empty slot h_t is read instead, with weight 0: a branch would make each load wait for the one before it.
 template <class S, class Kind>
 DEVICE const Kind* entry(const Kind* initial, const Kind* history, int held, int b, int rows) {
   if (held >= S::WIDTH) return history + ((int64_t)(held - S::WIDTH) * rows + b) * S::HIDDEN;

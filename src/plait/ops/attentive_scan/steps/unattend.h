@@ -1,5 +1,5 @@
-// Back through the read of step t: dq_t, and what every slot's state and key gain. No state stands twice in a row's slots,
-// so a thread reads and writes its features of each entry alone.
+// Back through the read of step t: dq_t, and the gradients of every slot's state and key. No state occurs twice in a
+// row's slots, so each thread owns its features of every entry.
 
 #pragma once
 
@@ -62,7 +62,7 @@ struct Unattend {
     return share * (d_share - sum_of_warp(share * d_share));
   }
 
-  MEMBER float rate(float score) {  // learned relevance: what the score of h_t has gathered
+  MEMBER float rate(float score) {  // learned relevance: the accumulated gradient of the score of h_t
     if (!a.worth) return 0.0f;
     float gathered = 0.0f;
     if (lane < K::WIDTH && held >= 0) gathered = a.d_rates[(int64_t)held * a.rows + b] + score;
@@ -78,7 +78,8 @@ struct Unattend {
     float4 energy = {0.0f, 0.0f, 0.0f, 0.0f}, query = energy, own = energy;
   };
 
-  // What BATCH slots' states and keys gain, and give to dv_a, dq_t and, the one that is h_t, to dL/dh_t: all are read before one is written
+  // Gradients of the states and keys of BATCH slots, and their terms of dv_a, dq_t and dL/dh_t: all are read before one
+  // is written
   static constexpr int BATCH = 5;
   MEMBER void give(Sums& sums, int first, int half, float score, float4 q, float4 v, float4 d, int at) {
     float4 k[BATCH], slope[BATCH], state[BATCH];

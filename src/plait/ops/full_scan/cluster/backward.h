@@ -1,7 +1,8 @@
-// The walk back. A step is two exchanges: the parts of dq_t, with what the position of h_t has gathered, to all; then
-// the parts of ds_{t-1}. A step reads its past once, for dq_t. What it gives to the positions it read is not added there and then, which
-// would be four times the reading: its weights and scores are kept until AT_ONCE steps have been walked, and then a position gets
-// from all of them what they give. Among the positions that these steps wrote themselves the walk adds, in shared memory.
+// The walk back. A step is two exchanges: the parts of dq_t, with the accumulated gradient of h_t's position, to all;
+// then the parts of ds_{t-1}. A step reads its past once, for dq_t. The gradients of the positions it read are not
+// added at once, which would take four times the traffic: its weights and scores are kept until AT_ONCE steps have been
+// walked, and then the gradients from all of them are added to a position together. Positions that these steps wrote
+// themselves are accumulated in shared memory.
 
 #pragma once
 
@@ -9,7 +10,7 @@
 
 namespace plait {
 
-constexpr int AT_ONCE = 16;  // steps between which the past is given to
+constexpr int AT_ONCE = 16;  // steps after which gradients are added to the past
 
 // lane 2 n is left with the sum of the n-th of sixteen
 DEVICE float sixteen_sums(const float (&x)[8], const float (&y)[8], int lane) {
@@ -23,9 +24,9 @@ DEVICE float sixteen_sums(const float (&x)[8], const float (&y)[8], int lane) {
   return sum + shuffle_xor(sum, 1);
 }
 
-// The walk back is given 2 to the power of each query and key, so that a pair of them costs one special function and not two; of a
-// row whose powers might not be multiplied it is given queries and keys themselves: `logs`.
-// r in tanh(q + k) = 1 - 2 r
+// The walk back receives 2 to the power of each query and key, so that a pair costs one special function instead of
+// two; for a row whose powers could overflow it receives queries and keys themselves: `logs`. r in tanh(q + k) = 1 - 2
+// r
 template <bool LOGS>
 DEVICE float gap(float q, float k) { return LOGS ? half_gap(q, k) : rcp(mad(q, k, 1.0f)); }
 
@@ -43,9 +44,9 @@ DEVICE void fetch_eight(float (&x)[EIGHT][K::N], const float* first, int apart, 
   }
 }
 
-// The positions of a block that may be read, from `low` to `high`, in eights that begin at multiples of eight: a warp is dealt
-// the n-th, n-th + W .. of them. In every other step they are counted from the other end, so that what the cache holds of one step is
-// what the next one asks for first.
+// The positions of a block that may be read, from `low` to `high`, in eights that begin at multiples of eight: a warp
+// handles the n-th, n-th + W .. of them. Every other step counts them from the other end, so that it starts with the
+// positions still in the cache.
 struct Eights {
   int low, high, begin, count;
   bool reversed;
@@ -66,7 +67,7 @@ struct PastBackwardLayout : PastShape<S> {
   static constexpr int D_GATES = OUTPUTS + round_up(P::R * P::F, 4), BESIDE = D_GATES + round_up(P::R * (P::G + 1) * P::F, 4);
   static constexpr int WARP_PART = BESIDE + round_up(P::R * P::F, 4);
   static constexpr int GATHERED = WARP_PART + P::R * P::W * P::HP;  // of each held position: its state's, its key's slope
-  static constexpr int WALKED = GATHERED + 2 * HELD * P::HP;  // of each of these steps: its query, what it gives
+  static constexpr int WALKED = GATHERED + 2 * HELD * P::HP;  // of each of these steps: its query and dL/dc
   static constexpr int WEIGHTS = WALKED + 2 * AT_ONCE * P::HP, NEAR = WEIGHTS + P::KEPT * P::F * P::HP;
   static constexpr int END = NEAR + S::NEAR * 2 * P::HP;
   static_assert(END * 4 == S::SHARED_BYTES && S::NEAR % EIGHT == 0, "Python counts shared memory otherwise");
@@ -80,8 +81,8 @@ struct PastBackward {
   const BackwardArguments& a;
   float* const sm;
   const int thread, warp, lane, rank, width;
-  const int row, place;  // the row this block reads, and whose positions of it
-  const int which, feature, cell_row;  // whose cell a thread goes back through, or none's: H
+  const int row, place;  // the row this block reads, and its positions of that row
+  const int which, feature, cell_row;  // the feature whose cell a thread handles; H for none
   const float *const past, *const barred;
   float *const gathered, *const shares;  // of each position two sums, of each four positions and step their weights and scores
   const bool logs;
@@ -118,11 +119,11 @@ struct PastBackward {
   // The first of this block's positions from p on.
   MEMBER int own_from(int p) { return p + (place - p % K::D + K::D) % K::D; }
 
-  struct Step {  // what every lane knows of step t, and its sums over positions p: score_p, score_p r_p, score_p r_p^2
+  struct Step {  // values of step t in every lane, and its sums over positions p: score_p, score_p r_p, score_p r_p^2
     float q[K::N], given[K::N], v[K::N], half, normaliser, mean, score = 0.0f, once[K::N], twice[K::N];
   };
 
-  struct Ahead {  // what step t needs first, fetched while the step after it ends
+  struct Ahead {  // first inputs of step t, prefetched while the step after it ends
     float q[K::N], context[K::N], normaliser;
   };
   MEMBER void ask(Ahead& next, int t) {
@@ -212,7 +213,7 @@ struct PastBackward {
     s.normaliser = ahead.normaliser, s.mean = whole_sum(dot<K>(ahead.context, s.given)), s.half = 0.0f;
 #pragma unroll
     for (int n = 0; n < K::N; n++) s.half = mad(0.5f, s.v[n], s.half), s.q[n] = logs ? ahead.q[n] : ex2(ahead.q[n]);
-    if (warp == 0) {  // for what is given later
+    if (warp == 0) {  // saved for the later additions
       float* walked = sm + K::WALKED + t % AT_ONCE * 2 * K::HP;
       keep<K>(walked, s.q, lane), keep<K>(walked + K::HP, s.given, lane);
     }
@@ -224,7 +225,7 @@ struct PastBackward {
     keep<K>(sm + K::WARP_PART + warp * K::HP, dq, lane);
   }
 
-  // What the steps from `begin` to `end` give to the positions before theirs: four positions a warp, in registers.
+  // Gradients from the steps `begin` to `end` of the positions before theirs: four positions per warp, in registers.
   template <bool LOGS>
   MEMBER void give(int begin, int end, int base) {
     const int low = own_before<K>(first_of(begin), place), high = own_before<K>(base, place);
@@ -238,7 +239,7 @@ struct PastBackward {
       }
 #pragma unroll 1
       for (int t = begin; t < end; t++) {
-        if (a.first && own_before<K>(first_of(t), place) >= least(i / EIGHT * EIGHT + EIGHT, high)) break;  // a reset: from this step on nobody read them
+        if (a.first && own_before<K>(first_of(t), place) >= least(i / EIGHT * EIGHT + EIGHT, high)) break;  // a reset: no later step read them
         float q[K::N], given[K::N];
         const float* walked = sm + K::WALKED + t % AT_ONCE * 2 * K::HP;
         fetch<K>(q, walked, lane), fetch<K>(given, walked + K::HP, lane);
@@ -262,7 +263,7 @@ struct PastBackward {
     block_sync<K>();
   }
 
-  MEMBER void take_up(int base, int end) {  // what the positions of the next steps have been given by all later ones
+  MEMBER void take_up(int base, int end) {  // gradients of the next steps' positions from all later steps
     for (int i = thread; i < 2 * K::HELD * K::HP; i += K::THREADS) {
       const int u = i / K::HP, p = own_from(base) + K::D * (u % K::HELD);
       sm[K::GATHERED + i] = p < end ? gathered[(2 * p + u / K::HELD) * K::HP + i % K::HP] : 0.0f;
@@ -284,7 +285,8 @@ struct PastBackward {
     return sum;
   }
 
-  // Of one row: this block's part of dq_t to all; what h_t has gathered, from the block that holds it. Of several: all of it to all.
+  // For one row: this block's part of dq_t to all, and the gradient of h_t from the block that owns it. For several
+  // rows: everything to all.
   MEMBER void tell(int t, int base) {
     const int here = a.initial + t;
     const float* held = sm + K::GATHERED + (here - own_from(base)) / K::D * K::HP;
@@ -302,7 +304,7 @@ struct PastBackward {
         put(shared_address(sm + K::D_QUERY + j), dq, r), put(shared_address(sm + K::D_KEY + j), dk, r), put(shared_address(sm + K::STATE + j), dh, r);
     }
   }
-  MEMBER void heard() {  // of one row: dq_t and dk_t from what all have told
+  MEMBER void heard() {  // for one row: dq_t and dk_t from the parts of all blocks
     if constexpr (K::R > 1) return;
     if (thread < K::HP) {
       const float four = 2.0f * sm[K::ENERGY + thread];
@@ -312,7 +314,7 @@ struct PastBackward {
     block_sync<K>();
   }
 
-  struct Saved {  // what the cell of step t needs
+  struct Saved {  // inputs of the cell of step t
     float arriving = 0.0f, gate[4], before = 0.0f;
   };
   MEMBER Saved recall(int t) {
@@ -330,7 +332,7 @@ struct PastBackward {
     return s;
   }
 
-  // dz_t of the own features, as V s_{t-1} gets it, beside dq_t of the same, and dL/dc_{t-1}
+  // dz_t of the own features for V s_{t-1}, dq_t of the same features, and dL/dc_{t-1}
   MEMBER void cell(int t, const Saved& saved) {
     const int64_t at = ((int64_t)t * a.rows + cell_row) * K::H + feature;
     const int there = which * K::HP + feature, own = which * K::F + thread % K::F;
@@ -366,7 +368,7 @@ struct PastBackward {
     return y == 0.0f ? 0.0f : arriving;
   }
 
-  MEMBER void push() {  // what the own features of dz_t and dq_t give to ds_{t-1}: rows of [V; W_a], dealt to warps
+  MEMBER void push() {  // contribution of the own features of dz_t and dq_t to ds_{t-1}: rows of [V; W_a], divided among warps
     float sum[K::R][K::N];
 #pragma unroll
     for (int r = 0; r < K::R; r++) clear<K>(sum[r]);
@@ -431,7 +433,7 @@ struct PastBackward {
     keep<K>(sm + K::WARP_PART + warp * K::HP, dv, lane);
     block_sync<K>();
     if (thread < K::HP && K::R == 1) put(shared_address(sm + K::QUERY_PART + rank * K::HP + thread), over_warps(thread), 0);
-    cluster_sync();  // after it nobody's memory is written
+    cluster_sync();  // after this barrier no shared memory is written
     if (place == 0 && thread < K::H)
       a.d_energy[row * K::H + thread] = 2.0f * (K::R == 1 ? over_parts<K::D>(K::QUERY_PART, thread) : over_warps(thread));
   }

@@ -1,6 +1,6 @@
 // The forward walk. A step is two exchanges: h_t and q_t of every block's features to all, then the parts of the
-// context, each with its largest energy and its mass, which every block joins in the same order.
-// The first positions of a block lie in its shared memory, the others in global memory.
+// context, each with its largest energy and its sum of exponentials, which every block combines in the same order. The
+// first positions of a block lie in its shared memory, the others in global memory.
 
 #pragma once
 
@@ -32,9 +32,9 @@ struct Four {
   }
 };
 
-// Goes through a block's positions from `low` to `high`, first those near, in shared memory, then those far, in global
-// memory: visit(four, i, there), i the first of them and `there` how many there are. In every other step they are taken from the other
-// end, so that what the cache holds of one step is what the next one asks for first.
+// Visit a block's positions from `low` to `high`, first those in shared memory, then those in global memory:
+// visit(four, i, there), i the first of them and `there` their number. Every other step starts at the other end, with
+// the positions still in the cache.
 template <class S, class K, class Visit>
 DEVICE void visit_all(const float* near, const float* far, int low, int high, bool reversed, int rank, int warp, int lane, Visit visit) {
   const int middle = least(S::NEAR > low ? S::NEAR : low, high > low ? high : low);
@@ -287,7 +287,7 @@ struct PastForward {
       join(t);
       block_sync<K>();
     }
-    cluster_sync();  // nobody leaves while its memory may be written
+    cluster_sync();  // no block exits while its shared memory may be written
   }
 };
 

@@ -1,7 +1,8 @@
-// What both walks of the full memory share. A cluster of C blocks walks one row, or C rows. Of one row position p, an
-// initial slot or h_t, belongs to block p mod C; each block reads its own positions, and the parts are joined. Of C rows each
-// block reads one. Of products with a matrix a block computes the outputs of its own H / C features, for all rows of
-// the cluster, and keeps its rows of as many matrices as it has room for. A lane holds four features, or eight beyond 128 of them.
+// Code shared by both walks of the full memory. A cluster of C blocks walks one row, or C rows. Of one row position p,
+// an initial slot or h_t, belongs to block p mod C; each block reads its own positions, and the parts are joined. Of C
+// rows each block reads one. In products with a matrix a block computes the outputs of its own H / C features, for all
+// rows of the cluster, and keeps its rows of as many matrices as fit. A lane holds four features, or eight beyond 128
+// of them.
 
 #pragma once
 
@@ -13,8 +14,8 @@ template <class S>
 struct PastShape {
   static constexpr int H = S::HIDDEN, HP = round_up(H, 4), C = S::CLUSTER, W = S::WARPS, THREADS = 32 * W;
   static constexpr int G = gates_of(S::CELL), F = ceil_div(H, C), N = 4 * ceil_div(HP, 128);
-  static constexpr int R = S::ROWS, D = R == 1 ? C : 1;  // rows of a cluster; blocks a row's positions are dealt to
-  static constexpr bool ALONE = false;  // a block tells nobody but itself of what it read
+  static constexpr int R = S::ROWS, D = R == 1 ? C : 1;  // rows of a cluster; number of blocks that share a row's positions
+  static constexpr bool ALONE = false;  // a block sends its reads to no other block
   static constexpr int KEPT = S::KEPT;  // matrices whose rows lie in shared memory
   static_assert(R == 1 || R == C, "a block reads one row or its part of one");
   using Layer = typename S::Layer;
@@ -82,7 +83,7 @@ DEVICE float infinity() { return of_bits(0x7f800000u); }
 constexpr float LN2 = 0.69314718055994531f;
 DEVICE float exponential(float x) { return ex2(LOG2E * x); }
 
-// A block's own rows of the matrices it keeps, from those in global memory; features that are not there are the last one's.
+// A block's own rows of the matrices it keeps, from those in global memory; features beyond the last repeat it.
 template <class K>
 DEVICE void keep_weights(float* kept, int block, const float* matrix, int rank, int thread) {
   for (int i = thread; i < K::F * K::HP; i += K::THREADS)
@@ -91,7 +92,7 @@ DEVICE void keep_weights(float* kept, int block, const float* matrix, int rank, 
 
 // Outputs of the products of COUNT blocks of H rows with R vectors, those of this block's own features: a lane is given
 // output o = block * F + feature of the r-th vector and its sum by take(o, r, sum). The first KEPT blocks lie in shared
-// memory. A warp computes four at a time; where there are fewer it does the last one again, which costs less than asking.
+// memory. A warp computes four at a time; if there are fewer it repeats the last one, which costs less than a branch.
 template <class K, int COUNT, int KEPT, class Take>
 DEVICE void own_products(const float* kept, const float* weights, const float* vectors, int rank, int warp, int lane, Take take) {
   float x[K::R][K::N];

@@ -1,6 +1,6 @@
-// What the cluster kernels ask of a Hopper GPU, one small function each: barriers, messages between the blocks of a
-// cluster, shuffles, registers. The kernels use nothing else of CUDA, so the same source runs on a CPU against
-// another machine, the emulator of the tests (PLAIT_EMULATE names its header).
+// The features of a Hopper GPU that the cluster kernels use, one small function each: barriers, messages between the
+// blocks of a cluster, shuffles, registers. The kernels use nothing else of CUDA, so the same source runs on a CPU
+// against another machine, the emulator of the tests (PLAIT_EMULATE names its header).
 
 #pragma once
 
@@ -10,7 +10,7 @@
 
 #define DEVICE static __device__ __forceinline__
 #define MEMBER __device__ __forceinline__
-#define NUMBER static constexpr __host__ __device__ int  // a function that the compiler may ask as well
+#define NUMBER static constexpr __host__ __device__ int  // a function that host code may call as well
 #define KERNEL(blocks, threads) extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(threads, 1)
 #define SHARED_MEMORY(name) extern __shared__ __align__(128) unsigned char name[]
 
@@ -19,9 +19,9 @@ namespace plait {
 using uint32_t = unsigned int;
 using int64_t = long long;
 
-// ---- who runs
+// ---- indices
 DEVICE int thread_index() { return threadIdx.x; }
-DEVICE int thread_anew() { uint32_t i; asm volatile("mov.u32 %0, %%tid.x;" : "=r"(i)); return i; }  // not what was asked before
+DEVICE int thread_anew() { uint32_t i; asm volatile("mov.u32 %0, %%tid.x;" : "=r"(i)); return i; }  // not the value read before
 DEVICE int cluster_index() { uint32_t i; asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(i)); return i; }
 DEVICE int block_rank() { uint32_t i; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(i)); return i; }
 
@@ -42,7 +42,7 @@ DEVICE uint32_t warp_max(uint32_t v) { return __reduce_max_sync(0xffffffffu, v);
 DEVICE int first_bit(uint32_t v) { return __ffs(v) - 1; }
 DEVICE void warp_sync() { __syncwarp(); }
 
-// ---- arithmetic that both machines take to the same few units in the last place
+// ---- arithmetic that GPU and emulator compute to the same few units in the last place
 DEVICE uint32_t bits_of(float v) { return __float_as_uint(v); }
 DEVICE float of_bits(uint32_t v) { return __uint_as_float(v); }
 DEVICE float ex2(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
@@ -52,10 +52,10 @@ DEVICE float mad(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
 DEVICE float root(float x) { return __fsqrt_rn(x); }
 
-// keeps a number in its register, where the compiler would compute it anew
+// keeps a number in its register, which the compiler would otherwise recompute
 DEVICE void keep(int& x) { asm volatile("" : "+r"(x)); }
 
-// ---- registers, dealt anew among warpgroups
+// ---- registers, reallocated among warpgroups
 template <int N>
 DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 template <int N>
@@ -67,7 +67,7 @@ DEVICE void mbarrier_init(uint32_t b, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(b), "r"(arrivals) : "memory");
 }
 DEVICE void mbarrier_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-DEVICE void mbarrier_expect(uint32_t b, int bytes) {  // arrives, and lets the phase wait for so many bytes
+DEVICE void mbarrier_expect(uint32_t b, int bytes) {  // arrives, and makes the phase wait for this many bytes
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes) : "memory");
 }
 DEVICE bool mbarrier_try(uint32_t b, int parity) {
@@ -82,7 +82,7 @@ DEVICE void mbarrier_wait(uint32_t b, int parity) {
   if (mbarrier_try(b, parity)) return;
   const long long began = clock64();
   while (!mbarrier_try(b, parity))
-    if (clock64() - began > 20000000000ll) __trap();  // ten seconds: an error rather than a machine that hangs
+    if (clock64() - began > 20000000000ll) __trap();  // ten seconds: an error instead of a hanging GPU
 }
 DEVICE uint32_t mapped(uint32_t address, int rank) {
   uint32_t there;
@@ -104,8 +104,8 @@ DEVICE void send4(uint32_t address, float4 v, uint32_t b, int rank) {
                "r"(__float_as_uint(v.z)), "r"(__float_as_uint(v.w)), "r"(mapped(b, rank)) : "memory");
 }
 
-// ---- copies from global to shared memory that go on beside the code: 4, 8 or 16 bytes at addresses that are multiples
-// of it, zeros where nothing is there; seen by this thread once the group they were put in has been waited for
+// ---- asynchronous copies from global to shared memory: 4, 8 or 16 aligned bytes, zeros if masked; visible to this
+// thread after it has waited for their group
 template <int BYTES>
 DEVICE void copy_async(void* to, const void* from, bool there) {
   static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16);
@@ -117,12 +117,12 @@ DEVICE void copy_async(void* to, const void* from, bool there) {
                  "r"(there ? BYTES : 0) : "memory");
 }
 DEVICE void copies_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int YOUNGER>  // all but so many of the youngest groups
+template <int YOUNGER>  // all but this many of the latest groups
 DEVICE void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(YOUNGER) : "memory"); }
 
 DEVICE uint32_t cycles() { uint32_t c; asm volatile("mov.u32 %0, %%clock;" : "=r"(c)); return c; }
 
-// v to `address` in the shared memory of block `rank`, there after the next cluster_sync
+// v to `address` in the shared memory of block `rank`, visible after the next cluster_sync
 DEVICE void put(uint32_t address, float v, int rank) {
   asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(mapped(address, rank)), "f"(v) : "memory");
 }

@@ -1,5 +1,5 @@
-// What both walks are compiled for. Python writes a struct of constants, `Shape`, into the source it compiles
-// (cluster_shape.py); a walk derives its own layout from it.
+// The constants that both walks are compiled with. Python writes a struct of constants, `Shape`, into the source it
+// compiles (cluster_shape.py); a walk derives its own layout from it.
 
 #pragma once
 
@@ -14,7 +14,7 @@ NUMBER gates_of(int cell) { return cell == LSTM ? 4 : cell == GRU ? 3 : 1; }
 NUMBER ceil_div(int a, int b) { return (a + b - 1) / b; }
 NUMBER round_up(int a, int b) { return ceil_div(a, b) * b; }
 
-// `ids` packs what a physical slot holds and the logical place it stands for: id * 64 + place. An id below the
+// `ids` packs the state id of a physical slot and its logical slot: id * 64 + slot. An id below the
 // number of slots is that initial slot, the number of slots + t is h_t, -1 nothing.
 constexpr int PLACE_BITS = 6;
 
@@ -46,8 +46,7 @@ DEVICE float half_gap(float q, float k) { return rcp(1.0f + ex2(q + k)); }
 NUMBER log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
 NUMBER power_under(int n) { return n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1; }
 
-// Sum N values over 8 lanes that stand APART from each other, of which this is number ks; it is left with value
-// ks >> (3 - log2 N).
+// Sum N values over 8 lanes with distance APART, of which this is number ks; it ends with value ks >> (3 - log2 N).
 template <int N, int APART = 1>
 DEVICE float reduce8(float (&v)[N], int ks) {
   if constexpr (N == 8) {

@@ -1,4 +1,4 @@
-// What Python hands over: sizes and addresses.
+// Arguments from Python: sizes and addresses.
 
 #pragma once
 
@@ -20,7 +20,7 @@ struct Sizes {
 // scan/contract.py when the library is built, under the names of its function `named`.
 #include "tensors.h"
 
-// What a single step has beside it: it projects its input itself, and takes and leaves keys (`MarkedKeys`).
+// Additional arguments of a single step: it projects its input itself, and reads and writes keys (`MarkedKeys`).
 struct StepTensors : ForwardTensors {
   const void *x, *input_weight, *input_bias, *known_keys;
   void* keys_out;

@@ -8,9 +8,9 @@
 
 namespace plait {
 
-// What the slots of one row held at a step, a record each: the state, e^{2k} of its key, and what its key and it have
-// gathered. A step has some twenty of them in its hands; side by side they stay in the nearest caches, which the
-// tensors over all steps and rows would not. Between two steps one or two slots change.
+// The slots of one row at a step, one record each: the state, e^{2k} of its key, and the accumulated gradients of both.
+// A step uses some twenty of them; contiguous, they stay in the first-level cache, unlike the tensors over all steps
+// and rows. Between two steps one or two slots change.
 template <class T>
 struct Held {
   const int64_t lane;
@@ -31,8 +31,8 @@ struct Held {
   T* d_key(int64_t slot) { return part(slot, 2); }
   T* d_state(int64_t slot) { return part(slot, 3); }
 
-  // Slot `slot` held state `now`. Back in time a state moves from a kept slot to one of the ring, which comes before it;
-  // what is in no slot later was lost, and has gathered nothing yet. False: `take` it.
+  // Slot `slot` held state `now`. Back in time a state moves from a kept slot to one of the ring, which comes before
+  // it; a state that is in no later slot was dropped and has no gradient yet. False: `take` it.
   bool moved(int64_t slot, int32_t now) {
     int64_t from = slot + 1;
     const int64_t width = id.size();
@@ -84,7 +84,7 @@ class SlotWalkBack : public WalkBack<T> {
 
   T d_score(int64_t t, int64_t r) const override { return *at(a.d_scores, t, r, 1); }
 
-  // bring what is held of row r to step t
+  // update the slots of row r to step t
   const int32_t* turn(int64_t t, int64_t r) {
     const int32_t* ids = a.ids + (t * n.rows + begin + r) * n.width;
     Held<T>& known = held[r];
@@ -131,7 +131,7 @@ class SlotWalkBack : public WalkBack<T> {
                        !this->worth ? nullptr : born < 0 ? at(a.d_initial_scores, 0, r, n.width) + ids[j] : at(a.d_scores, born, r, 1)};
     }
     this->spread(r, reads.data(), read);
-    if (T* to = at(a.d_energies, t, r, n.width)) {  // by slot; what was not read has none
+    if (T* to = at(a.d_energies, t, r, n.width)) {  // by slot; none if it was not read
       read = 0;
       for (int64_t j = 0; j < n.width; ++j) to[j] = ids[j] < 0 || weights[j] == 0 ? T(0) : reads[read++].d_energy;
     }

@@ -17,7 +17,7 @@ std::vector<T> padded_row(const void* tensor, int64_t size, int64_t lane) {
   return row;
 }
 
-// `count` rows of features in whole vectors: where they are, if they are, or in `room`, whose rest is zero
+// `count` rows of features in whole vectors: in place if they are, else copied to `room`, padded with zeros
 template <class T>
 const T* whole(const T* from, int64_t count, int64_t size, int64_t lane, std::vector<T>& room) {
   if (lane == size) return from;

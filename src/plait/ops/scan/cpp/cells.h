@@ -62,8 +62,8 @@ void cell_forward(const Sizes& n, int64_t lane, const T* given, const T* project
   }
 }
 
-// d_h and the gates to dz = dL/d(projected) and, in d_back, dL/d(V s); d_c is read and replaced, d_direct
-// is what reaches s beside the product.
+// d_h and the gates to dz = dL/d(projected) and, in d_back, dL/d(V s); d_c is read and replaced, d_direct is the
+// gradient of s that bypasses the product.
 template <class T>
 void cell_backward(const Sizes& n, int64_t lane, const T* d_h, const T* gates, const T* s, const T* c, T* d_c,
                    T* d_z, T* d_back, T* d_direct) {

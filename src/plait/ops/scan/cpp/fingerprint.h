@@ -1,4 +1,4 @@
-// 64 bits that stand for the numbers of a tensor.
+// A 64-bit hash of the numbers of a tensor.
 
 #pragma once
 
@@ -7,9 +7,8 @@
 
 namespace plait {
 
-// Sums of products of the halves of 64-bit words, each half with a mask of its own place: another number, sign or order
-// of numbers gives another sum. Two contents that differ have one fingerprint by chance alone, once in 10^9 times at the
-// very worst. Never 0.
+// Sums of products of the halves of 64-bit words, each half with a mask for its position, so that another number, sign
+// or order gives another sum. Different contents collide by chance, with probability 1e-9 at most. Never 0.
 class Fingerprint {
  public:
   explicit Fingerprint(uint64_t seed) {

@@ -74,12 +74,12 @@ class LifetimeWalk {
   struct Kept {
     float key;
     int64_t index;
-    bool operator<(const Kept& other) const {  // "is kept rather": a heap then has its worst on top
+    bool operator<(const Kept& other) const {  // order by rank, so that the heap has its worst on top
       return key > other.key || (key == other.key && index < other.index);
     }
   };
 
-  // What is dropped for the state that leaves the window; index −1 where there was room.
+  // The state dropped for the one that leaves the window; index −1 if a slot was free.
   Kept insert(Kept state) {
     if (static_cast<int64_t>(heap.size()) < n.capacity) {
       heap.push_back(state);

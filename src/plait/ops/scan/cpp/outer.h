@@ -22,7 +22,8 @@ void outer_tile(const T* left, int64_t m, const T* right, int64_t n, int64_t row
        : outer_tile<T, COUNT, false>(left, m, right, n, rows, column, out);
 }
 
-// out (m, n) = leftᵀ right, n in whole vectors. Each number is one sum in the order of the rows, whatever the threads.
+// out (m, n) = leftᵀ right, n in whole vectors. Each number is one sum in the order of the rows, for any number of
+// threads.
 template <class T>
 void outer_product(const T* left, int64_t m, const T* right, int64_t n, int64_t rows, T* out) {
   const int64_t tiles = (m + TILE_ROWS - 1) / TILE_ROWS;

@@ -1,5 +1,5 @@
 // Torch's threads, through its stable C interface: the library links no OpenMP of its own, runs on the threads that
-// torch already has, and fits every torch from 2.10 on, whatever it was built with.
+// torch already has, and works with every torch from 2.10 on, however it was built.
 
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace plait {
 
-// f(first, last) over parts of at least `grain` of the numbers from 0 to `count`. No exception crosses into torch, which
-// was built by another compiler: the only one there is, that memory ran out, is thrown again on this side.
+// f(first, last) over parts of at least `grain` of the numbers from 0 to `count`. No exception crosses into torch,
+// which was built by another compiler: the only possible one, out of memory, is rethrown on this side.
 template <class F>
 void parallel_for(int64_t count, int64_t grain, const F& f) {
   if (count <= grain) {

@@ -1,4 +1,4 @@
-// All a row has been through since its last reset, and the walk through time that reads it.
+// All states of a row since its last reset, and the walk through time that reads them.
 
 #pragma once
 
@@ -11,15 +11,15 @@
 namespace plait {
 
 // The occupied initial slots of one row, then h_0, h_1 ..., each with its key. What a step reads is always one
-// piece of it: everything from the last reset on. Empty slots have no place here, so they cost nothing.
+// piece of it: everything from the last reset on. Empty slots are left out, so they cost nothing.
 template <class T>
 struct Past {
-  int64_t lane, stride, initial = 0, first = 0, end = 0;  // keys are `stride` apart, as a product leaves them
-  std::vector<int64_t> position;                          // in the memory as it goes out
+  int64_t lane, stride, initial = 0, first = 0, end = 0;  // keys are `stride` apart, as a product writes them
+  std::vector<int64_t> position;                          // index in the returned memory
   std::vector<char> plain;                                // e^{2k} is in range
   std::unique_ptr<T[]> state, key, grown;
 
-  // `slots` (width, size) and `born` (width) of the row as they come in; room for `steps` states more
+  // `slots` (width, size) and `born` (width) of the initial memory; capacity for `steps` more states
   Past(const Sizes& n, int64_t lane, const Packed<T>& to_key, const T* slots, const int64_t* born)
       : lane(lane), stride(to_key.columns) {
     for (int64_t j = 0; j < n.width; ++j)
@@ -103,7 +103,7 @@ class FullWalk : public Walk<T> {
     }
   }
 
-  // birth and relevance of what row r can read; a full memory gives no credit, what came in keeps its own
+  // birth and relevance of what row r can read; a full memory gives no credit; initial slots keep their relevance
   void tell(int64_t r, int64_t* born, T* relevance) const {
     const Past<T>& past = pasts[r];
     const T* given = at(a.relevance, 0, r, n.width);

@@ -1,4 +1,4 @@
-// The walk back through time with a full memory: scores are taken anew, weights follow from the normalisers.
+// The walk back through time with a full memory: scores are recomputed, weights follow from the normalisers.
 
 #pragma once
 
@@ -23,7 +23,7 @@ class FullWalkBack : public WalkBack<T> {
   struct Row {
     Past<T> past;
     std::vector<T> d_states, d_keys;    // of what stands in the past
-    std::vector<int64_t> first;         // by step: where what it could read begins
+    std::vector<int64_t> first;         // by step: the first position it could read
   };
   std::vector<Row> rows;
   std::vector<Read<T>> reads;

@@ -129,7 +129,7 @@ class PlainBackward : Rows<T> {
     for (int64_t g = 0; g < n.gates(); ++g) copy(d_projected + g * n.size, d_z.data() + g * lane);
   }
 
-  // the product has given dL/dh_{t-1}
+  // the product has computed dL/dh_{t-1}
   void reach_back(int64_t t, int64_t r) {
     T* d_h = d_hidden.data() + r * recurrent.columns;
     if (n.cell == GRU)

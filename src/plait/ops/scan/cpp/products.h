@@ -29,7 +29,7 @@ struct Packed {
   }
   // An n x n block at (k0, column0): entry (k, column) is source[k * row_stride + column * column_stride].
   void fill(const T* source, int64_t k0, int64_t column0, int64_t n, int64_t row_stride, int64_t column_stride) {
-    // a vector of columns at a time: of a matrix that is turned, each of their lines is read once
+    // a vector of columns at a time, so that each cache line of a transposed matrix is read once
     parallel_for((n + LANES<T> - 1) / LANES<T>, 1 + 4096 / n, [&](int64_t first, int64_t last) {
       for (int64_t column = first * LANES<T>; column < std::min(n, last * LANES<T>); column += LANES<T>) {
         T* to = at(k0, column0 + column);
@@ -42,8 +42,8 @@ struct Packed {
   }
 };
 
-// out[r, :] = x[r, :] times a panel VECTORS wide; with ADDS, this is added to it. Where numbers of x and rows of the panel
-// follow each other is said by `x_step` and `panel_step`.
+// out[r, :] = x[r, :] times a panel VECTORS wide; with ADDS, this is added to it. `x_step` and `panel_step` are the
+// strides of x and of the panel's rows.
 template <class T, int ROWS, int VECTORS = TILE_VECTORS, bool ADDS = false>
 void tile(const T* x, int64_t x_stride, int64_t depth, const T* panel, T* out, int64_t out_stride, int64_t x_step = 1,
           int64_t panel_step = VECTORS * LANES<T>) {
@@ -69,7 +69,7 @@ void tile(const T* x, int64_t x_stride, int64_t depth, const T* panel, T* out, i
     for (int c = 0; c < VECTORS; ++c) sum[r][c].store(out + r * out_stride + c * LANES<T>);
 }
 
-// Memory that is read soon, asked for bit by bit while a product keeps the processor busy.
+// Memory that is read soon, prefetched in small pieces during a product.
 class Ahead {
  public:
   void read(const void* from, int64_t bytes) {

@@ -1,4 +1,4 @@
-// Reading occupied slots with a query, wherever they lie.
+// Reading occupied slots with a query.
 
 #pragma once
 

@@ -1,12 +1,12 @@
 // The fused scan on a CPU: a cell and its memory walked through time, forward and in reverse.
 //
 // A task is a block of batch rows and walks all steps, so threads never wait for each other. Rows are
-// padded to whole vectors (size -> lane); the padding holds zeros throughout. What every name means, and
-// the derivation of the reverse walk, stands in docs/notes/kernels.md.
+// padded to whole vectors (size -> lane); the padding holds zeros throughout. docs/notes/kernels.md explains the names
+// and derives the reverse walk.
 //
-// tanh(q + k) = 1 - 2 / (1 + e^{2q} e^{2k}): both exponentials are taken once per query and once per key,
-// so a score costs one multiplication and one division per feature. Out of the range where neither
-// exponential overflows ("plain" below), tanh is taken itself.
+// tanh(q + k) = 1 - 2 / (1 + e^{2q} e^{2k}): both exponentials are computed once per query and once per key,
+// so a score costs one multiplication and one division per feature. Outside of the range where neither exponential
+// overflows ("plain" below), tanh itself is computed.
 
 #include "backward.h"
 #include "forward.h"
@@ -27,7 +27,7 @@ PLAIT_EXPORT int64_t plait_lanes(bool is_double) {
   return is_double ? plait::LANES<double> : plait::LANES<float>;
 }
 
-// Every one of these returns false where memory ran out.
+// Each of these returns false if memory ran out.
 PLAIT_EXPORT bool plait_outer_product(const void* left, int64_t m, const void* right, int64_t n, int64_t rows, void* out,
                                       bool is_double) try {
   const auto take = [&](auto number) {

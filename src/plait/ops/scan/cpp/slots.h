@@ -8,11 +8,11 @@
 
 namespace plait {
 
-// The slot of the ring that the next state takes: within it whatever age is, and as torch's remainder. Where it was not
-// checked, it may be negative.
+// The slot of the ring for the next state: in range for any age, as torch's remainder. An unchecked age may be
+// negative.
 inline int64_t ring_place(const Sizes& n, int64_t age) { return (age % n.window + n.window) % n.window; }
 
-// Which slot the state leaving the ring moves to, -1 if it is lost; the rules of plait.ops.slots.
+// The slot for the state that leaves the ring, -1 if it is dropped; the rules of plait.ops.slots.
 template <class T>
 int64_t destination(const Sizes& n, const T* relevance, const int64_t* born, int64_t leaving) {
   if (n.width == n.window || born[leaving] < 0) return -1;
@@ -64,14 +64,15 @@ struct Slots {
     return buffer[leaving];
   }
 
-  // What the state last admitted is worth, and by how much noise it is taken for more.
+  // The score of the state last admitted, and the noise added to it.
   void rate(const Sizes& n, T worth, T noise) {
     const int64_t slot = (age - 1) % n.window;
     score[slot] = worth, relevance[slot] = worth + noise;
   }
 };
 
-// Read with a query: weights over the occupied slots, context; the ring earns its weights, if they are to be earned.
+// Read with a query: weights over the occupied slots, context; states in the ring earn their weights, if relevance is
+// earned.
 template <class T>
 void attend(const Sizes& n, Slots<T>& memory, const T* query, const T* energy, bool earned, T* grown, Seen<T>* seen,
             T* weights, T* context) {

@@ -1,5 +1,5 @@
-// One step of every row with a bounded memory, from the input to the state that goes out: what streaming and
-// reinforcement learning call. Nothing is packed, and what is known of an old slot is not computed again.
+// One step of every row with a bounded memory, from the input to the returned state, as streaming and reinforcement
+// learning call it. No matrix is packed, and the keys of old slots are not recomputed.
 
 #pragma once
 
@@ -15,8 +15,8 @@
 
 namespace plait {
 
-// e^{2k} of every slot and a mark of what each was made of: U_a and the state it holds. Whatever was done to either
-// since, by whatever means, the mark is another, and the key is taken anew. 0 marks what is not to be used.
+// e^{2k} of every slot and a fingerprint of what it was computed from: U_a and the state. If either has changed since,
+// by any means, the fingerprint differs and the key is recomputed. 0 marks an unusable key.
 template <class T>
 struct MarkedKeys {
   T* grown;
@@ -48,7 +48,7 @@ class Step {
     for (int64_t g = 0; g < n.gates(); ++g) {
       const T *recurrent = static_cast<const T*>(a.recurrent) + g * n.size * n.size,
               *input = static_cast<const T*>(a.input_weight) + g * n.size * n.inputs;
-      const bool apart = n.cell == GRU && g == 2;  // the reset gate stands between the two
+      const bool apart = n.cell == GRU && g == 2;  // the reset gate is applied between the two
       by_hidden.product(recurrent, apart ? nullptr : &by_input, input, n.size, z + g * lane, z_stride);
       if (apart) by_input.product(input, n.size, candidates, lane);
     }
@@ -99,7 +99,7 @@ class Step {
     if (n.cell == LSTM) std::copy_n(cell_states + r * lane, n.size, at(a.cell_state_out, r, n.size));
   }
 
-  // The memory as it comes in, emptied by a reset; whether every key of what it holds is known.
+  // The initial memory, emptied by a reset; whether all of its keys are known.
   bool carry(int64_t r, T* slots, T* relevance, int64_t* born) {
     const int64_t first = (begin + r) * n.width;
     const int64_t* born_in = at<int64_t>(a.born, r, n.width);
@@ -133,7 +133,7 @@ class Step {
     return sum;
   }
 
-  // h_t takes its place, and what leaves the ring the one it has earned; whether the key of h_t is in range
+  // write h_t to the ring, and the state that leaves it to its kept slot; whether the key of h_t is in range
   bool admit(int64_t r, T* slots, T* relevance, int64_t* born) {
     const int64_t first = (begin + r) * n.width, age = is_reset(r) ? 0 : a.age[begin + r];
     const int64_t leaving = ring_place(n, age), place = destination(n, relevance, born, leaving);
@@ -154,7 +154,7 @@ class Step {
     return plain;
   }
 
-  // Every key of the row; whether all are in range. Those that are not stand in `far_keys` alone.
+  // Every key of the row; whether all are in range. Others are in `far_keys` only.
   bool take_keys(int64_t r, const int64_t* born, const T* from, int64_t stride) {
     const int64_t first = (begin + r) * n.width;
     bool all_plain = true;
@@ -178,7 +178,7 @@ class Step {
     all_known = admit(r, slots, relevance, born) && all_known;
     if (!all_known || !plain) plain = take_keys(r, born, slots, n.size) && plain;
     const T* from = slots;
-    if (lane != n.size) {  // a read takes whole vectors
+    if (lane != n.size) {  // reads load whole vectors
       for (int64_t j = 0; j < n.width; ++j) std::copy_n(slots + j * n.size, n.size, states + j * lane);
       from = states;
     }

@@ -1,5 +1,5 @@
-// Products of rows with matrices as torch keeps them, (columns, depth): for a single step, which is over before a packed
-// matrix would have paid for itself, and which cannot be of weights that have changed since.
+// Products of rows with matrices as torch keeps them, (columns, depth): for a single step, which is too short to pay
+// for packing, and must not use a packed copy of weights that have changed since.
 
 #pragma once
 
@@ -28,8 +28,8 @@ void dots(const T* x, const T* w, int64_t depth, T* out, bool adds = false) {
   }
 }
 
-// Rows that are multiplied with several matrices. Few are taken one by one. Of many, the rows are packed in place of the
-// matrix, whose rows then are what a tile multiplies with: the smaller of the two is copied.
+// Rows that are multiplied with several matrices. A few are multiplied one by one. With many, the rows are packed
+// instead of the matrix, since the smaller of the two is copied.
 template <class T>
 class Rowwise {
  public:

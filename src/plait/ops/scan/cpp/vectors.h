@@ -137,13 +137,13 @@ template <class T>
 }
 
 // The same where an exponential of q or k alone could overflow. Like the one above it is exact to a few units in the last
-// place where tanh saturates: 1 - tanh would have lost what a derivative times a large weight still shows.
+// place where tanh saturates: 1 - tanh would have lost digits that matter after multiplication by a large weight.
 template <class T>
 Vec<T> fading_far(const Vec<T>& query, const Vec<T>& key) {
   return sigmoid((query + key) * Vec<T>(T(-2)));
 }
 
-// A state is kept in the layer's type: what is carried over, saved and read is the same number.
+// A state is stored in the layer's type, so that the carried, saved and read numbers are the same.
 template <class T>
 void keep_rounded(T* x, int64_t n, int64_t rounding) {
   if (rounding == BFLOAT16)

@@ -1,4 +1,4 @@
-// A cell walked through time: what does not depend on its memory.
+// The forward walk of a cell: the part that does not depend on its memory.
 
 #pragma once
 
@@ -72,7 +72,7 @@ class Walk {
   const T* energy;
   const int64_t begin, count, lane;
 
-  // the memory of row r: as it comes in, emptied, h_t written and read at step t, as it goes out
+  // the memory of row r: load it, clear it, write h_t and read at step t, store it
   virtual void start(int64_t r) = 0;
   virtual void clear(int64_t r) = 0;
   virtual void remember(int64_t t, int64_t r) = 0;
@@ -111,7 +111,7 @@ class Walk {
     clear(r);
   }
 
-  // h_t from s_{t-1}, and what of it is saved
+  // h_t from s_{t-1}, with its saved values
   void recur(int64_t t, int64_t r) {
     T *s = hidden.data() + r * lane, *state = h.data() + r * lane, *cell_state = cell_states.data() + r * lane;
     copy(at(a.prev_states, t, r, n.size), s);

@@ -1,4 +1,5 @@
-// A cell walked back through time: what does not depend on where its states lie; docs/notes/kernels.md derives it.
+// The backward walk of a cell: the part that does not depend on the layout of its states; docs/notes/kernels.md derives
+// it.
 
 #pragma once
 
@@ -10,7 +11,7 @@
 
 namespace plait {
 
-// A state that was read: it, its key, and where their gradients gather.
+// A state that was read, its key, and the buffers of their gradients.
 template <class T>
 struct Read {
   const T *state, *key;
@@ -82,20 +83,20 @@ class WalkBack {
   Ahead ahead;
 
   virtual void start(int64_t r) = 0;
-  // what row r read at step t, with its weights, to `spread`
+  // pass the states that row r read at step t, with their weights, to `spread`
   virtual void reread(int64_t t, int64_t r, bool plain) = 0;
-  // what `reread` of step t will look at comes `ahead`
+  // prefetch the inputs of `reread` of step t
   virtual void expect(int64_t t, int64_t r) {}
   virtual const T* state(int64_t t, int64_t r) const = 0;
   virtual T* d_state(int64_t t, int64_t r) = 0;
-  // what the keys of step t have gathered, whole, (rows, lane)
+  // complete gradients of the keys of step t, (rows, lane)
   virtual const T* d_keys(int64_t t) = 0;
-  // what the score of h_t has gathered, where there is `worth`
+  // gradient of the score of h_t, if there is `worth`
   virtual T d_score(int64_t t, int64_t r) const { return 0; }
   virtual void finish(int64_t r) {}
 
-  // to the states and keys that were read, and to the query of row r; a key gathers its gradient over 4 v_a, which is
-  // common to all steps and comes in once, by `whole_d_key`
+  // to the states and keys that were read, and to the query of row r; the gradient of a key is accumulated without the
+  // factor 4 v_a, which `whole_d_key` applies once
   void spread(int64_t r, Read<T>* reads, int64_t read) {
     int64_t j = 0;
     for (; j + 4 <= read; j += 4) weigh<4>(reads + j);
@@ -132,7 +133,7 @@ class WalkBack {
   std::vector<T> d_hidden, d_cell_state, d_back, d_by_key, d_direct;
   std::vector<T> d_z, gates, prev_state, cell, query_room;
 
-  // rows of step t lie side by side
+  // rows of step t are contiguous
   void look_ahead(int64_t t) {
     const int64_t row = count * n.size * sizeof(T);
     ahead.read(at(a.gates, t, 0, (n.cell == ELMAN ? 1 : 4) * n.size), (n.cell == ELMAN ? 1 : 4) * row);
@@ -226,7 +227,7 @@ class WalkBack {
     for (int64_t g = 0; g < count_gates; ++g) copy(d_projected + g * n.size, d_z.data() + g * lane);
   }
 
-  // the product has given dL/ds_{t-1}
+  // the product has computed dL/ds_{t-1}
   void reach_back(int64_t t, int64_t r) {
     T* d_s = d_hidden.data() + r * to_hidden.columns;
     if (n.cell == GRU)

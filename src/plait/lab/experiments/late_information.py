@@ -11,7 +11,7 @@ from plait.lab.experiments.description import Experiment, PlannedRun
 from plait.lab.experiments.untangling.contestants import GUARDED, Contestant
 from plait.lab.experiments.untangling.size import Size
 
-__all__ = ["CONTESTANTS", "HELD", "LEAD_INS", "copy_after", "described", "keeping", "planned"]
+__all__ = ["CONTESTANTS", "HELD", "LEAD_INS", "copy_after", "keeping", "memory_experiment", "planned"]
 
 BASE = "ours; the task is that of Kerg et al., NeurIPS 2020, arXiv:2006.09471"
 SEEDS = (0, 1, 2, 3, 4)
@@ -132,7 +132,7 @@ def keeping(size: Size) -> Experiment:
         for held_out, column in itertools.product(row.sets, row.columns):
             model, name = (CONTESTANTS | HELD | DEEP)[column], f"{row.name} {held_out}".strip()
             runs.append(planned(name, column, row.task, model, size, row.training, held_out))
-    return described(
+    return memory_experiment(
         "keeping",
         "What a bounded memory keeps: copy after a lead-in of blanks, 25 states",
         runs,
@@ -149,7 +149,7 @@ def keeping(size: Size) -> Experiment:
     )
 
 
-def described(
+def memory_experiment(
     name: str,
     title: str,
     runs: Iterable[PlannedRun],

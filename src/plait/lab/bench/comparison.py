@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from plait.errors import ConfigError, PlaitError, check_choice, check_int, check_seed
+from plait.lab.bench.costs import Cost, Reach, costs, reach
 from plait.lab.experiments import Experiment, PlannedRun
-from plait.lab.experiments.launch import Means, carry_out
+from plait.lab.experiments.launch import ExecutionOptions, run_experiment
 from plait.lab.own_code import is_own_name, name_of
-from plait.lab.report.costs import Cost, Reach, costs, reach
 from plait.lab.runs.folder import Journal
 from plait.lab.runs.reading import read_run
 from plait.lab.tasks import Task, task_named
@@ -176,10 +176,10 @@ def run_comparison(
 def _trained(question: Question, out: Path, device: str, quiet: bool) -> dict[str, Path]:
     """Train the models one at a time for the question's seconds, and return their run folders."""
     # Runs use as many threads as this process, because step costs were measured with those.
-    means = Means(
+    options = ExecutionOptions(
         device, together=1, threads=torch.get_num_threads(), seconds=question.seconds, retry=True, quiet=quiet
     )
-    outcome, jobs = carry_out(question.experiment(), out, means, write_down=False)
+    outcome, jobs = run_experiment(question.experiment(), out, options, write_description=False)
     if outcome.problem:
         raise PlaitError(outcome.problem)
     return {name: Path(job.folder) for name, job in zip(question.models, jobs, strict=True)}

@@ -53,7 +53,7 @@ class Cost:
 def costs(
     networks: Mapping[str, nn.Module], task: Task, batch_size: int, device: torch.device, seconds: float = 4.0
 ) -> dict[str, Cost]:
-    """Measure every network on one batch, in turns, so that a disturbance affects all of them alike.
+    """Measure every network on one batch, in turns, so that a disturbance affects all of them equally.
 
     Args:
         seconds: approximate time for which each network is measured.

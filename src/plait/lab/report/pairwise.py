@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from plait.lab.report.gather import Cell, Group, score_of
+from plait.lab.report.gather import Group, TableCell, score_of
 from plait.lab.report.plots import Line, Plot, View, plots
 from plait.lab.report.tables import machine, seconds_shown
 from plait.lab.report.thinning import significant
@@ -22,11 +22,11 @@ from plait.lab.runs.kinds import how_to_repeat
 from plait.lab.runs.reading import RunFolder
 from plait.table import Table, scored
 
-__all__ = ["Beside", "beside"]
+__all__ = ["RunComparison", "compare_runs"]
 
 
 @dataclass(frozen=True)
-class Beside:
+class RunComparison:
     """Comparison of two runs, or the results of one.
 
     `names` distinguish the runs; in `plots` every plot is followed by that of its difference; `commands`
@@ -40,10 +40,10 @@ class Beside:
     commands: Sequence[str | None]
 
 
-def beside(*runs: RunFolder) -> Beside:
+def compare_runs(*runs: RunFolder) -> RunComparison:
     """Compare two runs, or show one."""
     names = _names(runs)
-    cells = [Cell("", name, [run]) for name, run in zip(names, runs, strict=True)]
+    cells = [TableCell("", name, [run]) for name, run in zip(names, runs, strict=True)]
     group = Group(runs[0].folder.parent, "beside", "", cells, metric=score_of(runs))
     all_plots: list[Plot] = []
     for plot in plots(group):
@@ -53,7 +53,7 @@ def beside(*runs: RunFolder) -> Beside:
     if len(runs) == 2:
         tables.append(_options(names, runs))
     commands = [how_to_repeat(run.description, run.folder) for run in runs]
-    return Beside(" beside ".join(names), names, all_plots, tables, commands)
+    return RunComparison(" beside ".join(names), names, all_plots, tables, commands)
 
 
 def _names(runs: Sequence[RunFolder]) -> list[str]:

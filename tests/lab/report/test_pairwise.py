@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.lab.cli import main
-from plait.lab.report.beside import beside
+from plait.lab.report.pairwise import compare_runs
 from plait.lab.report.write import write_report
 from plait.lab.runs.reading import read_folder
 
@@ -25,7 +25,7 @@ def columns(plot, view=0):
 
 
 def test_the_difference_is_that_of_the_curves(pair):
-    found = beside(*map(read_folder, pair))
+    found = compare_runs(*map(read_folder, pair))
     assert found.title == "lstm beside relrnn"
     titles = {plot.title: plot for plot in found.plots}
     assert list(titles) == [
@@ -49,12 +49,12 @@ def test_the_difference_is_that_of_the_curves(pair):
 def test_curves_of_other_updates_are_compared_where_both_are(bench):
     first = bench.run("runs", "lstm", scores=(0.1, 0.2, 0.3))
     second = bench.run("runs", "relrnn", scores=(0.2, 0.4))
-    plots = beside(read_folder(first), read_folder(second)).plots
+    plots = compare_runs(read_folder(first), read_folder(second)).plots
     assert columns(plots[1]) == ([100, 200], pytest.approx([10, 20]))
 
 
-def test_what_differs_is_told_and_how_to_repeat_each(pair):
-    found = beside(*map(read_folder, pair))
+def test_differences_and_repeat_commands_are_shown(pair):
+    found = compare_runs(*map(read_folder, pair))
     came, options = found.tables
     rows = {row[0]: row[1:] for row in came.rows}
     assert rows["held-out accuracy"] == ["30.0%", "100.0%"]
@@ -65,18 +65,18 @@ def test_what_differs_is_told_and_how_to_repeat_each(pair):
 
 def test_names_tell_runs_apart(bench):
     runs = [read_folder(bench.run("runs", "relrnn", seed=seed)) for seed in (0, 1)]
-    assert beside(*runs).names == ["relrnn, seed 0", "relrnn, seed 1"]
+    assert compare_runs(*runs).names == ["relrnn, seed 0", "relrnn, seed 1"]
     longer = read_folder(bench.run("runs", "relrnn", delay=200))
-    assert beside(runs[0], longer).names == ["relrnn on copy delay 100", "relrnn on copy delay 200"]
+    assert compare_runs(runs[0], longer).names == ["relrnn on copy delay 100", "relrnn on copy delay 200"]
     other = read_folder(bench.run("runs", "relrnn", recipe={"lr": 0.1}))
-    assert beside(runs[0], other).names == [f"relrnn ({run.name[-6:]})" for run in (runs[0], other)]
-    assert beside(runs[0]).names == ["relrnn"], "alone it needs no more"
+    assert compare_runs(runs[0], other).names == [f"relrnn ({run.name[-6:]})" for run in (runs[0], other)]
+    assert compare_runs(runs[0]).names == ["relrnn"], "alone it needs no more"
 
 
 def test_a_run_that_says_nothing_has_no_curves_and_no_command(bench):
     first, second = bench.run("runs", "lstm"), bench.run("runs", "relrnn")
     (second / "config.json").write_text("{")
-    found = beside(read_folder(first), read_folder(second))
+    found = compare_runs(read_folder(first), read_folder(second))
     assert found.commands[1] is None
 
 

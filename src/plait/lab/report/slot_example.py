@@ -22,7 +22,7 @@ from plait.table import percent
 
 __all__ = ["RECORD", "draw_kept", "kept_caption", "record_kept", "recorded"]
 
-RECORD = Path(__file__).with_name("kept.json")
+RECORD = Path(__file__).with_name("slot_example.json")
 RULES = ("earned", "learned")
 _SEQUENCES = 256
 _QUESTION = "at the question"

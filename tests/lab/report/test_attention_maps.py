@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from plait.lab.report.attention_maps import attention_maps, in_blocks
 from plait.lab.report.gather import gather
-from plait.lab.report.maps import attention_maps, in_blocks
 
 
 def trace(steps, layers=1):

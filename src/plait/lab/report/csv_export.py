@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from plait.lab.report.gather import Cell, Group
+from plait.lab.report.gather import Group, TableCell
 from plait.lab.report.page import write_page
 from plait.lab.report.statistics import first_reached
 from plait.lab.report.tables import machine
@@ -60,11 +60,11 @@ def write_csv(groups: Sequence[Group], target: Path) -> list[Path]:
     ]
 
 
-def _where(group: Group, cell: Cell, run: RunFolder) -> tuple[Any, ...]:
+def _where(group: Group, cell: TableCell, run: RunFolder) -> tuple[Any, ...]:
     return group.name, cell.row, cell.column, run.name, run.seed
 
 
-def _run_row(group: Group, cell: Cell, run: RunFolder) -> list[Any]:
+def _run_row(group: Group, cell: TableCell, run: RunFolder) -> list[Any]:
     hit = first_reached(run.marks, group.target)
     first = run.sessions[0] if run.sessions else {}
     return [

@@ -8,8 +8,8 @@ from typing import Any
 
 from plait.errors import ConfigError
 from plait.lab.figures import Tile, draw_heatmap, draw_tiles, save_figure
+from plait.lab.report.attention_maps import attention_maps
 from plait.lab.report.gather import Group
-from plait.lab.report.maps import attention_maps
 from plait.lab.report.plots import Plot, View, plots
 from plait.lab.report.seeds import drawn
 

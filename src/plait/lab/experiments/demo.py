@@ -17,7 +17,7 @@ import torch
 
 from plait.errors import BusyError, OutputError, PlaitError
 from plait.lab.experiments import Experiment, PlannedRun
-from plait.lab.experiments.launch import Means, carry_out
+from plait.lab.experiments.launch import ExecutionOptions, run_experiment
 from plait.lab.experiments.plan import jobs_of, status_of
 from plait.lab.runs.folder import Journal, is_locked, read_json
 from plait.lab.runs.reading import read_run
@@ -150,8 +150,8 @@ def run_demo(plan: Plan, out: Path, fresh: bool = False, quiet: bool = False) ->
             f"copy with delay {plan.delay}, {plan.recipe.updates} updates: {' and '.join(missing)}, "
             "one process with one thread each; Ctrl-C saves and stops, plait demo continues"
         )
-        means = Means(device="cpu", together=len(MODELS), retry=True, quiet=quiet)
-        outcome, _ = carry_out(experiment, out, means, write_down=False)
+        options = ExecutionOptions(device="cpu", together=len(MODELS), retry=True, quiet=quiet)
+        outcome, _ = run_experiment(experiment, out, options, write_description=False)
         if outcome.problem or outcome.diverged:
             raise PlaitError(outcome.problem or "; ".join(outcome.troubles))
     return results(folders)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from plait.lab.experiments.description import Experiment, PlannedRun
-from plait.lab.experiments.keeping import CONTESTANTS, copy_after, described, planned
+from plait.lab.experiments.late_information import CONTESTANTS, copy_after, memory_experiment, planned
 from plait.lab.experiments.untangling.contestants import Contestant
 from plait.lab.experiments.untangling.size import Size
 
@@ -17,7 +17,7 @@ __all__ = ["keeping_settings"]
 def keeping_settings(size: Size) -> Experiment:
     """Return the search: copy at delay 100 without a lead-in and after one of 60, by settings."""
     runs = [run for row, model in _settings() for run in _tasks(row, model, size)]
-    return described(
+    return memory_experiment(
         "keeping-settings",
         "A learned relevance: which settings learn what to keep",
         runs,
