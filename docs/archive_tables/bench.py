@@ -88,6 +88,11 @@ def _timed(row: dict[str, Any] | None) -> Sequence[str]:
     return _digits(row["ms"]) + (f" ± {_digits(spread)}" if spread is not None else ""), ratio
 
 
+def measured(name: str, shape: tuple[int, int]) -> set[str]:
+    """Return the names of the layers in a file that were timed at a shape."""
+    return {row["layer"] for row in _file(name)["rows"] if (row["T"], row["B"]) == shape}
+
+
 def ratio(name: str, layer: str, shape: tuple[int, int]) -> str:
     """Return the time of a layer's forward and backward pass in those of torch.nn.LSTM."""
     rows = _file(name)["rows"]

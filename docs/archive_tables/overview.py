@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from archive_tables.agents import grid_worlds_by_cell
-from archive_tables.bench import ratio
+from archive_tables.bench import measured, ratio
 from archive_tables.bounded import copy_cells as bounded_cells
 from archive_tables.memory import planned_runs
 from archive_tables.records import Attempt, attempts, by, ended, groups, median_updates, percent, table, whole
@@ -235,7 +235,9 @@ def _speed() -> list[list[str]]:
         ("bench/h200-cluster-fourth", "on an H200, 1,020 steps, batch 10", (1020, 10)),
         ("bench/cpu-2-cores", "on two CPU cores, 120 steps, batch 100", (120, 100)),
     ):
-        ours = "; ".join(f"{layer} {ratio(name, layer, shape)}" for layer in ("RelRNN", "RelLSTM", "RelGRU"))
+        kinds = [f"{layer}{rule}" for rule in ("", ", learned") for layer in ("RelRNN", "RelLSTM", "RelGRU")]
+        timed = [layer for layer in kinds if layer in measured(name, shape)]
+        ours = "; ".join(f"{layer} {ratio(name, layer, shape)}" for layer in timed)
         beside = f"`torch.nn.RNN` {ratio(name, 'torch.nn.RNN', shape)}"
         rows.append([f"a training step in steps of `torch.nn.LSTM`, {where}", ours, beside, "–"])
     return rows

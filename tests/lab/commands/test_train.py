@@ -70,9 +70,10 @@ def test_train_then_look(tmp_path, capsys):
 
     assert main(["runs", str(tmp_path)]) == 0
     table = capsys.readouterr().out.splitlines()
-    assert table[0].split() == ["id", "task", "model", "updates", "best", "score", "status"]
+    assert table[0].split() == ["id", "task", "model", "length", "best", "score", "status", "began", "(UTC)"]
     assert table[1].split()[0] == folder.name
-    assert table[1].split()[-1] == "complete"
+    assert "6 updates" in table[1]
+    assert table[1].split()[-3] == "complete", "before day and time"
 
     assert main(["runs", "show", folder.name[:9], "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out

@@ -114,7 +114,7 @@ def test_one_process_that_cannot_begin_stops_all(tmp_path):
 CARRY = """
 import sys, torch, plait
 sys.path.insert(0, {here!r})
-from conftest import StreamTask
+from tests.conftest import StreamTask
 torch.manual_seed(0)
 fitted = plait.fit(plait.GRU(2, 4), StreamTask(), updates=int(sys.argv[2]), batch_size=5, device="cpu",
                    record_every=1, evaluate_on=5, folder=sys.argv[1], resume=True, checkpoint_every=3,
@@ -127,7 +127,7 @@ def test_carried_states_of_all_processes_are_saved(tmp_path):
     from pathlib import Path
 
     script = tmp_path / "carry.py"
-    script.write_text(CARRY.format(here=str(Path(__file__).parents[1])))
+    script.write_text(CARRY.format(here=str(Path(__file__).parents[3])))
     for folder, minutes in (("whole", "9"), ("parts", "1e-9"), ("parts", "1e-9"), ("parts", "9")):
         process = torchrun(str(tmp_path / folder), "7", minutes, script=str(script))
         code, _, err = finish(process)

@@ -175,7 +175,9 @@ def _functions(spec: RunSpec) -> _Functions:
         return _FUNCTIONS[spec.format]
     if spec.kind.resumed_by != Kind.resumed_by:
         how = how_to_resume(spec.to_json(), "FOLDER")
-        raise ConfigError(f"runs of the kind {spec.format!r} are trained and resumed by {how}")
+        raise ConfigError(
+            f"runs of the kind {spec.format!r} need more than their description; continue with {how}"
+        )
     raise ConfigError(f"runs of the kind {spec.format!r} are not known here; register it first")
 
 
