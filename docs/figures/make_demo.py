@@ -1,4 +1,4 @@
-"""Draws the README's picture from the runs of `plait demo`: python docs/figures/make_demo.py."""
+"""Draws the picture of docs/start.md from the runs of `plait demo`: python docs/figures/make_demo.py."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -256,3 +257,27 @@ def test_support_needs_a_memory(capsys: Any, runs: dict[str, str]) -> None:
     code, _, err = run(capsys, "support", runs["lstm"])
     assert code == 2
     assert "no memory" in err
+
+
+def test_a_hugging_face_model_reads_a_text(capsys: Any, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    letters = {chr(code): code for code in range(128)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(letters, unk_token="?"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    sizes = {"vocab_size": 128, "hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(num_hidden_layers=5, **sizes))
+    model.save_pretrained(tmp_path / "model")
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="?")
+    fast.save_pretrained(tmp_path / "model")
+    text = tmp_path / "book.txt"
+    text.write_text("abcde fghij " * 4)
+    capsys.readouterr()
+    words = ["gradients", "probe", str(tmp_path / "model"), "--text", str(text)]
+    assert main([*words, "--length", "12"]) == 0
+    shown = capsys.readouterr().out
+    assert "of 4 sequences of 12 tokens of book.txt" in shown
+    assert re.search(r"^model.layers.0 +11 of 12 ", shown, re.MULTILINE)
+    assert shown.count("reaches:") == 1, "of many layers one sentence, on the input"
+    assert main([*words, "--length", "49"]) == 2
+    assert "expected at least 49 tokens in" in capsys.readouterr().err

@@ -35,6 +35,11 @@ def test_json_and_back(one):
     assert parse(Experiment, json.loads(json.dumps(dataclasses.asdict(one)))) == one
 
 
+def test_the_score_that_updates_are_counted_to_can_be_reached():
+    """Every score that an experiment has is at most 1."""
+    assert {one.name: one.updates_to for one in EVERY if not 0 < one.updates_to < 1} == {}
+
+
 def test_an_unknown_key_and_a_missing_one_are_named():
     values = dataclasses.asdict(experiment(planned()))
     values["runs"][0]["colour"] = values.pop("claim")

@@ -27,10 +27,8 @@ def browser():
 
 @pytest.fixture(scope="session")
 def small_plan():
-    recipe = Recipe(
-        updates=6, batch_size=4, evaluate_every=3, evaluate_on=4, record_every=2, gradients_every=6
-    )
-    return Plan(delay=12, hidden=6, window=4, capacity=3, recipe=recipe)
+    recipe = Recipe(updates=6, batch_size=4, evaluate_every=3, evaluate_on=4, record_every=2)
+    return Plan(delay=12, hidden=8, window=4, capacity=3, recipe=recipe)
 
 
 @pytest.fixture(scope="session")

@@ -180,7 +180,10 @@ def test_a_policys_score_is_a_return(tmp_path):
     assert row["updates to 0.900"] == "20"
     assert "held-out return" in result_table(group).notes[0]
     assert transfer_table(group).records()[0]["DoorKey-16x16"] == "0.125"
-    (plot,) = plots(group)  # a policy's loss is no curve to look at
+    plot, training = plots(group)  # a policy's loss is no curve to look at
+    assert training.title.endswith("return in training")
+    assert training.lines[0].columns["steps"] == [100, 200]
+    assert training.lines[0].columns["score"] == [0.1, 0.8]
     assert plot.title.endswith("held-out return")
     assert [(view.y_label, view.percent) for view in plot.views] == [("held-out return", False)] * 2
     assert [view.x_label for view in plot.views] == ["steps", "seconds"]

@@ -106,8 +106,8 @@ def test_ids_are_unique_and_every_place_named_exists(page, outline):
 
 
 def test_every_figure_says_what_is_seen(page, outline):
-    assert page.count("<figure>") == page.count("<figcaption>") == page.count("<svg") == 6
-    assert len(outline.labels) == 6
+    assert page.count("<figure>") == page.count("<figcaption>") == page.count("<svg") == 2
+    assert len(outline.labels) == 2
     assert all(len(label) > 80 for label in outline.labels)
 
 
@@ -125,9 +125,9 @@ def test_the_page_holds_the_numbers_and_where_they_come_from(outline, trained, s
     found, _ = trained
     for run in found.values():
         assert f"{run.accuracy:.1%}" in text
-        assert f"{run.summary['peak_memory_bytes'] / 2**20:.0f}" in text
-    assert "In the paper an LSTM learns this delay too, with more updates." in text
-    assert " ".join(["plait", *small_plan.arguments("relrnn")]) in text
+        assert run.name in text
+    for name in found:
+        assert " ".join(["plait", *small_plan.arguments(name)]) in text
     for value in origin("plait demo").values():
         if "UTC" not in value:
             assert value in text
@@ -135,13 +135,13 @@ def test_the_page_holds_the_numbers_and_where_they_come_from(outline, trained, s
 
 def test_the_sample_is_what_the_network_read(trained, small_plan):
     found, _ = trained
-    sample = read_sample(found["relrnn"].folder, 10)
+    sample = read_sample(found["rellstm"].folder, 10)
     steps = small_plan.delay + 20
     assert sample.weights.shape == (steps, steps)
     read = sample.weights[-1]
     assert abs(read[read == read].sum() - 1) < 1e-5
     assert (read == read).sum() == small_plan.window + small_plan.capacity
-    assert set(range(steps - small_plan.window + 1, steps + 1)) <= set(sample.kept_at_the_end())
+    assert set(range(steps - small_plan.window + 1, steps + 1)) <= set(sample.kept_at(steps))
     assert 0 <= sample.share_on(10, 10) <= 1
     assert sample.share_on(steps, 10) == pytest.approx(1)
 

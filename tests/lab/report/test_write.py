@@ -280,3 +280,20 @@ def test_two_hundred_runs_take_less_than_ten_seconds(evaluations, bench_at, tmp_
     size = (tmp_path / "report.html").stat().st_size
     assert size < 6e6, f"{size / 1e6:.1f} MB"
     print(f"200 runs of {100 * evaluations} updates: {took:.2f} s, {size / 1e6:.1f} MB")
+
+
+def test_many_groups_get_a_page_each_and_a_page_of_contents(bench_at, tmp_path):
+    bench = bench_at(tmp_path / "all")
+    for name in ("one", "two", "three", "four"):
+        bench.run(name, "lstm", scores=(0.2, 0.4))
+    written = write_report(tmp_path / "all", tmp_path / "page.html")
+    contents, *pages = written.files
+    assert contents == tmp_path / "page.html"
+    assert sorted(path.name for path in pages) == ["four.html", "one.html", "three.html", "two.html"]
+    text = contents.read_text()
+    for path in pages:
+        assert f'href="page/{path.name}"' in text
+        assert f"<h2>Runs in {path.stem}</h2>" in path.read_text()
+    assert text.count("<a href=") == 4
+    three = [tmp_path / "all" / name for name in ("one", "two", "three")]
+    assert len(write_report(three, tmp_path / "few.html").files) == 1

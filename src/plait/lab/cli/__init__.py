@@ -31,7 +31,7 @@ __all__ = ["COMMANDS", "PACKAGES", "main"]
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": (
         "plait.lab.commands.demo:demo",
-        "train RelRNN and an LSTM on copy and write a page that compares them: about two minutes",
+        "train a Transformer that chooses what to keep, beside others, and write a page: a minute",
     ),
     "report": (
         "plait.lab.commands.report:report",
@@ -66,13 +66,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "plait.lab.commands.watch:watch",
         "play a trained policy and show its memory: as text, a GIF or an MP4",
     ),
-    "runs": ("plait.lab.commands.runs:list_runs", "list runs: task, model, updates, score, status"),
+    "runs": (
+        "plait.lab.commands.runs:list_runs",
+        "list runs, newest first: task or environment, model, length, score, date",
+    ),
     "runs show": ("plait.lab.commands.runs:show_run", "show one run: its options, progress and scores"),
     "runs attention": (
         "plait.lab.commands.pictures:attention",
         "draw a trained run's attention: over its text, over its image, or step by step",
     ),
-    "runs curves": ("plait.lab.commands.pictures:curves", "draw validation curves of several runs by epoch"),
+    "runs curves": (
+        "plait.lab.commands.pictures:curves",
+        "draw validation curves by epoch, or returns of policies by steps",
+    ),
     "runs pack": ("plait.lab.commands.runs:pack_runs", "pack run folders into one archive"),
     "runs unpack": ("plait.lab.commands.runs:unpack_runs", "unpack run folders from an archive"),
     "predict": (
@@ -113,7 +119,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "gradients probe": (
         "plait.lab.commands.gradients:probe_run",
-        "how far the gradient of a trained run's loss reaches, by layer and position",
+        "how far the gradient of a loss reaches, in a run or a Hugging Face folder, by layer",
     ),
     "plan shape": ("plait.lab.commands.plan:shape", "depth and width for a parameter budget (plan 1.3B)"),
     "plan judge": (

@@ -11,13 +11,13 @@ __all__ = ["demo"]
 
 
 def demo(out: Path = Path("demo"), seed: int = 0, fresh: bool = False, quiet: bool = False) -> CommandResult:
-    """Train RelRNN and an LSTM on copy with delay 100, in parallel, and write a page about them.
+    """Train a Transformer that chooses what to keep beside others, and write a page about them.
 
-    Takes about a minute on two cores. Ctrl-C saves and stops; the next call resumes. Runs that are
-    complete are reused.
+    The task is copy with delay 100. Takes about a minute on two cores. Ctrl-C saves and stops; the next call
+    resumes. Runs that are complete are reused.
 
     Args:
-        out: the folder for the two runs and for index.html.
+        out: the folder for the runs and for index.html.
         seed: seed of initial weights, training data and held-out data.
         fresh: train again, even if the runs are complete.
         quiet: show no progress.

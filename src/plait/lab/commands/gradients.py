@@ -18,6 +18,7 @@ from plait.table import Table
 
 __all__ = ["law", "probe_run", "support"]
 
+_FEW_LAYERS = 4  # more layers have a row each, and no sentence
 LONGEST = 1_000_000_000  # maximum length of `law`: it takes a minute or two
 
 
@@ -106,19 +107,22 @@ def probe_run(
     /,
     sequences: int = 8,
     length: int | None = None,
+    text: Path | None = None,
     seed: int = 0,
     plot: Path | None = None,
 ) -> CommandResult:
     """Measure how far back the gradient of a model's loss reaches: the norm of dL/dh_t by layer and position.
 
     For a run, L is its task's probe loss (for copy and denoise: of the last ten steps); for a Hugging Face
-    model, the loss of the last of a sequence of random tokens.
+    model, the loss of the last token of sequences of random tokens, or of pieces of a text.
 
     Args:
         subject: a run's folder or its id under runs/; a Hugging Face folder or its config.json; or
             module:factory, a function that returns model, batch and loss as plait.gradients.probe takes them.
         sequences: number of sequences; norms are taken over all of them.
         length: tokens per sequence, for a Hugging Face model; 128 or as many as it accepts if not given.
+        text: a text file whose pieces a Hugging Face model reads instead of random tokens; its folder needs a
+            tokenizer.
         seed: seed of the sequences.
         plot: write the norms to this .png, .svg or .pdf.
     """
@@ -130,15 +134,28 @@ def probe_run(
     from plait.gradients.probing import probe
     from plait.lab.commands.subjects import find_subject
 
-    probed = find_subject(subject, sequences, length, seed)
+    probed = find_subject(subject, sequences, length, seed, text)
     profile = probe(probed.model, probed.batch, probed.loss)
-    parts: list[str | Table] = [f"{subject} {probed.about}", profile.summary()]
+    few = len(profile.inputs) + len(profile.layers) <= _FEW_LAYERS
+    words = profile.summary() if few else "\n".join(layer.verdict() for layer in profile.inputs)
+    parts: list[str | Table] = [f"{subject} {probed.about}", words, _norms_by_layer(profile)]
     if plot is not None:
         profile.plot(plot)
         parts.append(f"plot: {plot}")
     return CommandResult(
         {"run": subject, "task": probed.task, "about": probed.about, **profile.to_dict()}, tuple(parts)
     )
+
+
+def _norms_by_layer(profile: Any) -> Table:
+    """Return a row per layer: at how many positions the loss is felt, and the norm at some of them."""
+    rows = []
+    for layer in (*profile.inputs, *profile.layers):
+        norms = layer.norms
+        at = (0, len(norms) // 2, len(norms) - 1)
+        felt = f"{int((norms > 0).sum())} of {len(norms)}"
+        rows.append([layer.name or "model", felt, *(f"{norms[index]:.2e}" for index in at)])
+    return Table(["layer", "felt at", "first position", "middle", "last"], rows, title="norm of dL/dh_t")
 
 
 def _exp(logs: Any, t: int) -> float | None:

@@ -59,7 +59,7 @@ def curves(
     output: Annotated[Path, option(aliases=("-o",))] = Path("curves.png"),
     out: Path = Path("runs"),
 ) -> CommandResult:
-    """Draw the validation curves of several runs on one data set, by epoch.
+    """Draw curves of several runs: validation on one data set by epoch, or returns of policies by steps.
 
     Args:
         runs: folders, ids, or the beginnings of ids.

@@ -44,7 +44,11 @@ def report(
     if written.damaged:
         more = f" (and {len(written.damaged) - 1} more)" if len(written.damaged) > 1 else ""
         parts.append(f"warning: {written.damaged[0]}{more}")
-    parts += [str(path) for path in written.files]
+    first, *rest = written.files
+    if format == "html" and rest:
+        parts.append(f"{first}, with {len(rest)} pages in {rest[0].parent}")
+    else:
+        parts += [str(path) for path in written.files]
     return CommandResult(_data(written), tuple(parts))
 
 

@@ -11,9 +11,11 @@ from typing import Any
 
 from plait.errors import ConfigError, DataError, require
 from plait.estimates import check_fits
+from plait.files import plain_bytes
 from plait.hugging_face import (
     build_empty,
     build_random,
+    load_tokenizer,
     load_weights,
     make_config,
     one_line_errors,
@@ -24,6 +26,7 @@ from plait.hugging_face import (
 __all__ = ["Subject", "find_subject", "trained"]
 
 USUAL_LENGTH = 128  # tokens of a sequence
+_MOST_TEXT = 2**24  # bytes of a text
 _SILENT = 10.0  # seconds of work that need no announcement
 # On one or two CPU cores: multiply-adds and loaded bytes per second, and seconds of overhead per module.
 _PER_SECOND, _LOADED_PER_SECOND, _PER_MODULE = 2e10, 4e8, 1e-3
@@ -40,12 +43,16 @@ class Subject:
     task: str | None = None
 
 
-def find_subject(name: str, sequences: int, length: int | None, seed: int) -> Subject:
+def find_subject(
+    name: str, sequences: int, length: int | None, seed: int, text: Path | None = None
+) -> Subject:
     """Load a subject by its name: a folder with a Hugging Face config.json, module:factory, else a run."""
     folder = Path(name)
     values = _settings(folder)
     if values is not None:
-        return _hugging_face(folder, values, sequences, length, seed)
+        return _hugging_face(folder, values, sequences, length, seed, text)
+    if text is not None:
+        raise ConfigError(f"--text is read by a Hugging Face model, which {name} is not")
     if ":" in name and not folder.exists():
         return _own(name)
     network, task, batch = trained(name, sequences, seed)
@@ -109,7 +116,7 @@ def _settings(folder: Path) -> dict[str, Any] | None:
 
 
 def _hugging_face(
-    folder: Path, values: dict[str, Any], sequences: int, length: int | None, seed: int
+    folder: Path, values: dict[str, Any], sequences: int, length: int | None, seed: int, text: Path | None
 ) -> Subject:
     """Load a local folder's model without any download; if the folder has no weights, they are random."""
     import torch
@@ -135,8 +142,12 @@ def _hugging_face(
     model.forward = one_line_errors(
         model.forward, f"{folder}: its model does not run on {sequences} sequences of {length} random tokens"
     )
-    generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(vocab, (sequences, length), generator=generator)
+    kind_of_tokens = "random tokens" if text is None else f"tokens of {text.name}"
+    if text is None:
+        generator = torch.Generator().manual_seed(seed)
+        tokens = torch.randint(vocab, (sequences, length), generator=generator)
+    else:
+        tokens = _tokens_of(text, folder, sequences, length, vocab)
     batch = {"input_ids": tokens, "output_attentions": True}
 
     def surprise(output: Any) -> Any:
@@ -150,8 +161,28 @@ def _hugging_face(
         state += f", but {len(missing)} tensors that they lack are random: {', '.join(missing[:3])}"
         state += " …" if len(missing) > 3 else ""
     loss_name = "its loss at the last token" if causal else "its state at the first token"
-    about = f"({state}): {loss_name} of {sequences} sequences of {length} random tokens"
+    about = f"({state}): {loss_name} of {len(tokens)} sequences of {length} {kind_of_tokens}"
     return Subject(model.eval(), batch, surprise if causal else first, about)
+
+
+def _tokens_of(text: Path, folder: Path, sequences: int, length: int, vocab: int) -> Any:
+    """Return pieces of a text, spread over it, as the folder's tokenizer reads them: (sequences, length)."""
+    import torch
+
+    try:
+        words = plain_bytes(text, _MOST_TEXT).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"text: cannot read {text} as UTF-8 text: {error}") from error
+    ids = load_tokenizer(folder)(words, add_special_tokens=False)["input_ids"]
+    count = min(sequences, len(ids) // length)
+    if not count:
+        raise ConfigError(
+            f"text: expected at least {length:,} tokens in {text}, got {len(ids):,}; take a smaller --length"
+        )
+    if max(ids) >= vocab:
+        raise DataError(f"{folder}: its tokenizer has token {max(ids):,}, its model {vocab:,}")
+    starts = [index * (len(ids) - length) // max(count - 1, 1) for index in range(count)]
+    return torch.tensor([ids[start : start + length] for start in starts])
 
 
 def _kind_of(config: Any) -> tuple[str, bool]:

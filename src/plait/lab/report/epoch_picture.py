@@ -1,4 +1,4 @@
-"""Validation curves of several runs on one data set, by epoch."""
+"""Curves of several runs: validation on one data set by epoch, returns of policies by steps."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from plait.errors import ConfigError
-from plait.lab.figures import Curve, draw_curves, model_places
+from plait.lab.figures import Curve, Tile, draw_curves, draw_tiles, model_places
 from plait.lab.report.gather import labelled
+from plait.lab.report.plots import training_returns
+from plait.lab.report.seeds import drawn
+from plait.lab.report.thinning import MOST
 from plait.lab.runs.folder import Journal
 from plait.lab.runs.kinds import kind_of
 from plait.lab.runs.reading import RunFolder, read_run
@@ -20,12 +23,16 @@ __all__ = ["draw_validation"]
 def draw_validation(folders: Sequence[Path]) -> Any:
     """Draw each run's held-out score by epoch, in bits per character for text, and return the figure.
 
+    Of policies the return in training is drawn, by environment steps.
+
     A curve ends where its run ended, finished or not. Runs of one model are labelled by the options in which
     they differ; runs that differ only in their seed share a label with the number of seeds.
     """
     if not folders:
         raise ConfigError("expected at least one run, got none")
     records = [read_run(folder) for folder in folders]
+    if {kind_of(record.description).score for record in records} == {"return"}:
+        return _draw_returns(records)
     tasks = {record.folder: task_named(**record.description["task"]) for record in records}
     names = sorted({task.name for task in tasks.values()})
     if len(names) > 1:
@@ -55,6 +62,16 @@ def draw_validation(folders: Sequence[Path]) -> Any:
         title=names[0],
         legend="best",
     )
+
+
+def _draw_returns(records: Sequence[RunFolder]) -> Any:
+    """Draw the return in training by steps: of several seeds the mean, in a band of the least and largest."""
+    plot = training_returns(records)
+    if not plot.lines:
+        raise ConfigError("no episode has ended in these runs yet, so there is no return to draw")
+    view = plot.views[0]
+    tile = Tile(plot.title, *drawn(plot, view, MOST))
+    return draw_tiles([tile], x_label=view.x_label, y_label=view.y_label)
 
 
 def _by_epoch(run: RunFolder, task: Task, on_text: bool) -> tuple[list[float], list[float]]:

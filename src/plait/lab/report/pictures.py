@@ -6,20 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from plait.lab.experiments.demo import Plan, Result
 from plait.lab.figures import Curve, draw_curves, draw_heatmap, inline_svg, model_places
 from plait.lab.report.attention import Sample
-from plait.lab.report.slot_example import draw_kept, kept_caption, recorded
 from plait.lab.tasks.ten_symbols import ALPHABET, SYMBOLS, TenSymbolsTask
 from plait.table import percent
 
-__all__ = ["Picture", "accuracy_figure", "pictures"]
+__all__ = ["Picture", "accuracy_figure", "kept_lines", "pictures"]
 
 # Small figures, in inches, so that letters stay readable on a page as narrow as a phone.
-CURVES, SQUARE = (4.8, 3.1), (4.8, 4.4)
-FAINT = 1e-6  # a gradient norm relative to the last step's; below this there is nothing to learn from
+CURVES, WIDE = (4.8, 3.1), (4.8, 3.1)
+_WIDTH = 30  # steps in a line of text
 
 
 @dataclass(frozen=True)
@@ -34,16 +31,25 @@ class Picture:
 def pictures(
     plan: Plan, task: TenSymbolsTask, results: Mapping[str, Result], sample: Sample
 ) -> list[Picture]:
-    """Draw learning curves, gradients and attention, in the order of the page."""
-    runs = list(results.values())
-    return [
-        _accuracy(plan, runs),
-        _loss(plan, runs, task),
-        _gradients(plan, runs),
-        _attention(results["relrnn"], task, sample),
-        _answering(results["relrnn"], task, sample),
-        _kept(),
-    ]
+    """Draw what was kept and read, and the learning curves, in the order of the page."""
+    return [_read(task, sample), _accuracy(plan, list(results.values()))]
+
+
+def kept_lines(sample: Sample, marker: int) -> str:
+    """Return the sequence up to the marker, and below it which of its states a head holds at that step.
+
+    Args:
+        marker: the step of the marker, counted from 1.
+    """
+    kept = set(sample.kept_at(marker))
+    shown = "".join(
+        "▮" if step == marker else "·" if not symbol else str(symbol)
+        for step, symbol in enumerate(sample.inputs[:marker], start=1)
+    )
+    marks = "".join("#" if step in kept else " " for step in range(1, marker + 1))
+    parts = range(0, marker, _WIDTH)
+    pairs = [f"shown  {shown[at : at + _WIDTH]}\nkept   {marks[at : at + _WIDTH]}".rstrip() for at in parts]
+    return "\n\n".join(pairs)
 
 
 def accuracy_figure(
@@ -69,135 +75,30 @@ def accuracy_figure(
 
 
 def _accuracy(plan: Plan, runs: Sequence[Result]) -> Picture:
-    ends = " and ".join(f"{run.name} at {percent(run.accuracy)}" for run in runs)
     caption = (
-        f"Share of the {SYMBOLS} symbols named correctly, on {plan.recipe.evaluate_on} held-out "
-        f"sequences. After {plan.recipe.updates:,} updates: {ends}. Guessing among {ALPHABET} symbols "
-        f"gives {percent(1 / ALPHABET)}."
+        f"Share of the {SYMBOLS} symbols named correctly, on {plan.recipe.evaluate_on} held-out sequences. "
+        f"Guessing among {ALPHABET} symbols gives {percent(1 / ALPHABET)}. Choosing has to be learned, so it "
+        "takes some updates. Recurrent layers need more than these."
     )
-    return Picture("Accuracy", inline_svg(accuracy_figure(plan, runs), "accuracy", caption), caption)
-
-
-def _loss(plan: Plan, runs: Sequence[Result], task: TenSymbolsTask) -> Picture:
-    colors = model_places([run.name for run in runs])
-    curves = [Curve(*run.losses(), run.name, "solid", colors[run.name]) for run in runs]
-    blind = task.chance_loss
-    curves.append(Curve([0, plan.recipe.updates], [blind, blind], "without memory", "dotted", 7))
-    figure = draw_curves(
-        curves, x_label="updates", y_label="training loss (nats a step)", log_y=True, size=CURVES
+    return Picture(
+        "How soon it is learned", inline_svg(accuracy_figure(plan, runs), "accuracy", caption), caption
     )
-    caption = (
-        "Mean cross-entropy over all steps of an update's batch, before the update, on a logarithmic scale. "
-        f"The dotted line, {blind:.4f}, is the lowest loss of a network without memory: certain of the "
-        "blanks, guessing the symbols."
-    )
-    return Picture("Loss", inline_svg(figure, "loss", caption), caption)
 
 
-def _gradients(plan: Plan, runs: Sequence[Result]) -> Picture:
-    curves, sentences = [], []
-    colors = model_places([run.name for run in runs])
-    for run in runs:
-        first, last = (np.asarray(record["norms"][-1]) for record in (run.gradients[0], run.gradients[-1]))
-        steps = np.arange(1, len(last) + 1)
-        curves.append(Curve(steps, _positive(last), f"{run.name}, trained", "solid", colors[run.name]))
-        curves.append(Curve(steps, _positive(first), f"{run.name}, untrained", "dotted", colors[run.name]))
-        sentences.append(gradient_seen(run.name, first / first[-1], last / last[-1], run.accuracy))
-    figure = draw_curves(curves, x_label="step t", y_label="‖∂L/∂hₜ‖", log_y=True, size=CURVES)
-    caption = (
-        f"Gradient of the loss of the last {SYMBOLS} steps at every step: the norm of the "
-        f"total derivative over a batch of {plan.recipe.batch_size}, on a logarithmic scale. "
-        f"{' '.join(sentences)} Compare shapes, not heights: a model with hardly any loss left has a small "
-        "gradient everywhere."
-    )
-    return Picture("How far the gradient reaches", inline_svg(figure, "gradients", caption), caption)
-
-
-def gradient_seen(name: str, before: Any, after: Any, accuracy: float) -> str:
-    """Describe how a model's gradient changes from the last step to the first, before and after training.
-
-    Args:
-        before, after: the norm at every step over the norm at the last, untrained and trained.
-
-    >>> gradient_seen("RelRNN", np.array([5.4, 1.0]), np.array([27.0, 1.0]), 1.0)
-    'RelRNN: untrained, the gradient at the first step is 5.4 times that at the last; trained, 27 times.'
-    """
-    vanished = ", too small to learn from" if before[0] < FAINT else ""
-    text = f"{name}: untrained, the gradient at the first step is {_times(before[0])} times that at the last"
-    text += f"{vanished}; trained, {_times(after[0])} times"
-    least = int(np.argmin(after))
-    if after[0] >= FAINT > after[least]:
-        text += (
-            f", though at step {least + 1} only {_times(after[least])} times: states that were not kept get "
-            "no gradient, and kept ones get it through attention, not step by step"
-        )
-    if after[0] >= FAINT and accuracy < 0.5:
-        return (
-            f"{text}. After training its gradient reaches the first step, and it "
-            f"still recalls only {percent(accuracy)}: the gradient is necessary, but not sufficient."
-        )
-    return f"{text}."
-
-
-def _attention(run: Result, task: TenSymbolsTask, sample: Sample) -> Picture:
-    marker = task.delay + SYMBOLS
+def _read(task: TenSymbolsTask, sample: Sample) -> Picture:
+    """Draw the rows of the attention map from the marker to the end, where the network answers."""
+    first = task.delay + SYMBOLS
     figure = draw_heatmap(
-        sample.weights,
-        x_label="attended state (step of its creation)",
-        y_label="attending step",
-        value_label="attention weight",
-        y_marks=[(SYMBOLS + 1, "symbols end"), (marker, "marker")],
-        size=SQUARE,
-    )
-    early = sample.share_on(2 * SYMBOLS, SYMBOLS)
-    right = sum(a == w for a, w in zip(sample.answer, sample.wanted, strict=True))
-    caption = (
-        f"Attention of {run.name} on one held-out sequence: row t shows the weights of step t over the "
-        "states in its memory, blank where a state was evicted. The diagonal band is the window; the "
-        f"columns on the left are states that screening kept. In the last {SYMBOLS} steps {percent(early)} "
-        f"of the weight lies on states of the first {2 * SYMBOLS} steps. It named {right} of {SYMBOLS} "
-        "symbols correctly."
-    )
-    return Picture("Attention of RelRNN", inline_svg(figure, "attention", caption), caption)
-
-
-def _answering(run: Result, task: TenSymbolsTask, sample: Sample) -> Picture:
-    """Draw the map's last rows, restricted to the columns of the earliest states."""
-    first, early = task.delay + SYMBOLS, 2 * SYMBOLS
-    part = sample.weights[first - 1 :, :early]
-    figure = draw_heatmap(
-        part,
-        x_label="attended state (step of its creation)",
-        y_label="attending step",
+        sample.weights[first - 1 :],
+        x_label="state (step of its creation)",
+        y_label="answering step",
         value_label="attention weight",
         first_row=first,
-        size=CURVES,
+        size=WIDE,
     )
     caption = (
-        f"The bottom left corner of the map: attention of {run.name} to the first {early} states from the "
-        f"marker (step {first}) to the end, where it names the symbols of steps 1 to {SYMBOLS}, one per "
-        f"step. The largest weight here is {np.nanmax(part, initial=0):.2f}."
+        f"From the marker (step {first}) on: coloured states are in the memory, and brighter ones are read "
+        f"more; white ones were dropped. {percent(sample.share_on(SYMBOLS, SYMBOLS))} of the attention lies "
+        f"on the {SYMBOLS} symbols. Mean over the heads of one layer."
     )
-    return Picture("The last steps, enlarged", inline_svg(figure, "answering", caption), caption)
-
-
-def _kept() -> Picture:
-    """Draw the recorded results of the task that separates the two rules: relevant inputs come late."""
-    record = recorded()
-    caption = kept_caption(record)
-    svg = inline_svg(draw_kept(record, CURVES), "kept", caption)
-    return Picture("States kept by each relevance rule", svg, caption)
-
-
-def _positive(norms: Any) -> Any:
-    """Replace norms of exactly 0, which a logarithmic axis cannot show, by NaN."""
-    return np.where(norms > 0, norms, np.nan)
-
-
-def _times(ratio: float) -> str:
-    """Return a ratio with two significant digits, in scientific notation if it is extreme.
-
-    >>> _times(0.25), _times(3e-7)
-    ('0.25', '3.0e-07')
-    """
-    return f"{ratio:.2g}" if 1e-3 <= ratio < 1e4 else f"{ratio:.1e}"
+    return Picture("What it reads while it answers", inline_svg(figure, "read", caption), caption)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from plait.lab.figures import model_places
-from plait.lab.report.gather import Group, TableCell, score_of
+from plait.lab.report.gather import Group, TableCell, labelled, score_of
 from plait.lab.report.tables import outcome
 from plait.lab.report.thinning import MOST, kept, significant
 from plait.lab.runs.kinds import kind_of
 from plait.lab.runs.reading import RunFolder
 from plait.table import scored
 
-__all__ = ["Line", "Plot", "View", "plots"]
+__all__ = ["Line", "Plot", "View", "plots", "training_returns"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,22 @@ def plots(group: Group, most: int = MOST) -> list[Plot]:
     return [replace(plot, views=views) for plot, views in zip(candidates, non_empty, strict=True) if views]
 
 
+def training_returns(runs: Sequence[RunFolder], most: int = MOST) -> Plot:
+    """Return the plot of the return in training by environment steps, of runs of policies."""
+    cells = labelled(runs)
+    several = len({cell.row for cell in cells}) > 1  # several environments, or options of them
+    labels = [f"{cell.column}, {cell.row}" if several else cell.column for cell in cells]
+    colors = model_places(labels)
+    lines = [
+        Line(label, colors[label], run.name, run.seed, _returns(run, most))
+        for cell, label in zip(cells, labels, strict=True)
+        for run in cell.runs
+        if run.returns
+    ]
+    title = "" if several or not cells else cells[0].row
+    return Plot("returns", title, _IN_TRAINING, _score_views("return", "return in training"), lines)
+
+
 def _cost_of_delay(group: Group) -> Iterator[Plot]:
     """Yield the plot of training cost against delay, a point per cell, if there are three delays or more."""
     colors = model_places(group.columns())
@@ -121,6 +137,14 @@ def _makers(
     label = measure or f"held-out {score}"
     caption = _SO_FAR if measure else _PLAYED if score == "return" else _SCORE
     yield "score", label, _scores, caption, _score_views(score, label)
+    if score == "return":
+        yield (
+            "return",
+            "return in training",
+            _returns,
+            _IN_TRAINING,
+            _score_views(score, "return in training"),
+        )
     if score != "return":
         unit, meaning = _LOSSES.get(score, _ANY_LOSS)
         yield "loss", "training loss", _losses, f"{meaning} {_OF_BATCH}", _loss_views(unit)
@@ -148,6 +172,20 @@ def _scores(run: RunFolder, most: int) -> dict[str, list[Any]]:
         **({"steps": [mark.update * per_update for mark in marks]} if per_update else {}),
         "score": [significant(mark.score) for mark in marks],
         **({"seconds": [significant(t, 6) for t in times]} if None not in times else {}),
+    }
+
+
+def _returns(run: RunFolder, most: int) -> dict[str, list[Any]]:
+    """Return the mean return of the episodes that ended in each update's rollout, by environment steps."""
+    points = [run.returns[index] for index in kept([value for _, value in run.returns], most)]
+    updates = [update for update, _ in points]
+    times = run.seconds_at(updates)
+    per_update = kind_of(run.description).per_update(run.description.get("recipe", {}))
+    return {
+        "update": updates,
+        "steps": [update * per_update for update in updates],
+        "score": [significant(value) for _, value in points],
+        **({"seconds": [significant(t, 6) for t in times]} if times else {}),
     }
 
 
@@ -224,6 +262,7 @@ _COST = (
 _SCORE = "On held-out sequences."
 _SO_FAR = "Value at each evaluation."
 _PLAYED = "Mean over held-out episodes."
+_IN_TRAINING = "Mean over the episodes that ended in an update's rollout, with actions drawn as in training."
 _GRADIENTS = (
     "Gradient of the loss of the last steps by distance from the end: the norm of the total derivative over "
     "a batch, last layer, on a logarithmic scale. Compare shapes, not heights: a model with hardly any loss "

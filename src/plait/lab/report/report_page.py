@@ -26,7 +26,7 @@ from plait.lab.report.tables import (
 from plait.lab.runs.kinds import how_to_repeat
 from plait.lab.runs.reading import RunFolder
 
-__all__ = ["damages", "grid_data", "headline", "report_page", "standing"]
+__all__ = ["contents_page", "damages", "grid_data", "headline", "report_page", "standing"]
 
 HERE = Path(__file__).parent
 NO_COMMAND = "trained from Python on a network or data of its own: no command repeats it"
@@ -52,6 +52,29 @@ def report_page(groups: Sequence[Group], command: str) -> str:
         vendor_js=_asset("vendor/uPlot.iife.min.js"),
         vendor_version=vendor_version(),
         script=_asset("templates/report.js"),
+    )
+
+
+def contents_page(groups: Sequence[Group], addresses: Sequence[str], command: str) -> str:
+    """Return a page that lists groups, each with the address of its own page."""
+    entries = [
+        {
+            "title": group.title,
+            "folder": group.folder.name,
+            "address": address,
+            "claim": group.claim,
+            "runs": headline([group]),
+            "standing": standing([group]) if any(cell.published is not None for cell in group.cells) else "",
+        }
+        for group, address in zip(groups, addresses, strict=True)
+    ]
+    return render(
+        "contents.html",
+        headline=headline(groups),
+        summary=standing(groups),
+        damaged=damages(groups),
+        entries=entries,
+        origin=origin(command),
     )
 
 

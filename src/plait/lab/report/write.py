@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,11 @@ from pathlib import Path
 from plait.errors import OutputError, check_choice
 from plait.lab.report.gather import Group, gather
 from plait.lab.report.page import write_page
-from plait.lab.report.report_page import damages, headline, report_page, standing
+from plait.lab.report.report_page import contents_page, damages, headline, report_page, standing
 
 __all__ = ["FORMATS", "Written", "write_report"]
 
+MOST_ON_A_PAGE = 3  # groups; more of them get a page each
 FORMATS = ("html", "md", "csv", "png", "pdf")
 
 
@@ -40,8 +42,9 @@ def write_report(
 
     Args:
         folders: folders of runs, folders of experiments, or folders of such folders.
-        path: the file to write. `csv` writes the curves to a second file in the same folder, and `png` and
-            `pdf` write every figure to a file of its own, named after it.
+        path: the file to write. `html` with more than three groups is a page of contents, and a page per
+            group in the folder of its name. `csv` writes the curves to a second file in the same folder, and
+            `png` and `pdf` write every figure to a file of its own, named after it.
         format: html, md, csv, png or pdf.
         command: the command that reproduces the report, if it is not `plait report`.
 
@@ -64,7 +67,7 @@ def write_report(
 
 def _write(groups: Sequence[Group], target: Path, format: str, command: str) -> list[Path]:
     if format == "html":
-        return [write_page(target, report_page(groups, command))]
+        return _write_pages(groups, target, command)
     if format == "md":
         from plait.lab.report.markdown import report_text
 
@@ -76,3 +79,23 @@ def _write(groups: Sequence[Group], target: Path, format: str, command: str) -> 
     from plait.lab.report.figure_files import write_figures
 
     return write_figures(groups, target)
+
+
+def _write_pages(groups: Sequence[Group], target: Path, command: str) -> list[Path]:
+    if len(groups) <= MOST_ON_A_PAGE:
+        return [write_page(target, report_page(groups, command))]
+    folder = target.with_name(target.stem)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot make the folder {folder}: {error.strerror or error}") from error
+    names: list[str] = []
+    for group in groups:
+        name = re.sub(r"[^\w.-]", "-", group.name, flags=re.ASCII)
+        names.append(f"{name}.html" if f"{name}.html" not in names else f"{name}-{len(names)}.html")
+    contents = contents_page(groups, [f"{folder.name}/{name}" for name in names], command)
+    pages = [
+        write_page(folder / name, report_page([group], command))
+        for group, name in zip(groups, names, strict=True)
+    ]
+    return [write_page(target, contents), *pages]

@@ -66,7 +66,8 @@ class RunFolder:
     """Contents of a run folder.
 
     `status`: complete, stopped, diverged, running, interrupted (killed), damaged. `reason` says how it ended,
-    or what is damaged.
+    or what is damaged. `losses` and `returns` (of a policy's episodes in training) are pairs of update and
+    value.
     """
 
     folder: Path
@@ -77,6 +78,7 @@ class RunFolder:
     sessions: Sequence[dict[str, Any]] = ()
     marks: Sequence[Mark] = ()
     losses: Sequence[tuple[int, float]] = ()
+    returns: Sequence[tuple[int, float]] = ()
     gradients: Sequence[dict[str, Any]] = ()
     trace: dict[str, Any] | None = None
 
@@ -201,15 +203,18 @@ def _read(folder: Path, troubles: list[str], ends: list[str]) -> RunFolder:
     try:
         marks = _marks([line for line in metrics if "held_out" in line])
         losses = [(_counted(line), float(line["loss"])) for line in metrics if "loss" in line]
+        returns = [(_counted(line), float(line["return"])) for line in metrics if _has_return(line)]
     except BROKEN as error:
         troubles.append(f"metrics.jsonl holds a line that is no measurement ({error!r})")
-        marks, losses = [], []
+        marks, losses, returns = [], [], []
     status = "running" if running else str(summary.get("status", "interrupted"))
     reason = str(summary.get("reason", ""))
     if not summary and not running:
         reason = _interruption(folder, sums, bool(metrics))
     sessions = environment.get("sessions", ())
-    return RunFolder(folder, status, reason, description, summary, sessions, marks, losses, gradients, trace)
+    return RunFolder(
+        folder, status, reason, description, summary, sessions, marks, losses, returns, gradients, trace
+    )
 
 
 def folder_of_runs(folder: Path) -> Path:
@@ -389,6 +394,11 @@ def _counted(line: dict[str, Any]) -> int:
     if not _is_number(line["update"]):
         raise ValueError("an update that is no number")
     return int(line["update"])
+
+
+def _has_return(line: dict[str, Any]) -> bool:
+    """Return whether a line of an update of PPO has a mean return: None stands where no episode ended."""
+    return "held_out" not in line and line.get("return") is not None
 
 
 def _update(line: Any) -> int:

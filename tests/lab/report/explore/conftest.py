@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
+import shlex
 import threading
 import time
 import urllib.error
@@ -17,17 +17,24 @@ import pytest
 pytest.importorskip("starlette", reason="pip install 'plait[explore]'")
 pytest.importorskip("uvicorn", reason="pip install 'plait[explore]'")
 
+from plait.lab.cli import main
 from plait.lab.report.explore.app import application
 from plait.lab.report.explore.server import bind, server_for
 
+SHORT = shlex.split(
+    "--hidden 6 --delay 12 --updates 6 --batch-size 4 --evaluate-every 3 --evaluate-on 4 "
+    "--record-every 2 --gradients-every 6 --quiet --device cpu"
+)
 NORMS = [{"update": 0, "norms": [[0.1, 0.0, 0.3]]}, {"update": 300, "norms": [[1e-6, 1e-3, 1.0]]}]
 
 
 @pytest.fixture(scope="session")
-def library_folder(trained, bench_at, tmp_path_factory):
+def library_folder(bench_at, tmp_path_factory):
     """demo/ with a RelRNN and an LSTM that were trained, table5/ with runs beside published values."""
     root = tmp_path_factory.mktemp("explore")
-    shutil.copytree(trained[1], root / "demo")
+    for model in (["relrnn", "--window", "4", "--capacity", "3"], ["lstm"]):
+        words = ["train", "copy", "--model", *model, *SHORT, "--out", str(root / "demo")]
+        assert main(words) == 0
     bench = bench_at(root)
     plan = [("T = 100", "RelRNN", "relrnn", 100, 1.0, ""), ("T = 100", "LSTM", "lstm", 100, 0.12, "")]
     bench.experiment("table5", plan)

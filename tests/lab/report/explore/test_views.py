@@ -62,8 +62,37 @@ def test_only_tasks_with_sequences_are_offered(tmp_path, bench_at):
     library = Library(tmp_path / "runs")
     assert len(memory_runs(library)) == 2
     config = (folder / "config.json").read_text()
-    (folder / "config.json").write_text(config.replace('"copy"', '"minigrid"'))
+    (folder / "config.json").write_text(config.replace('"copy"', '"data"'))
     assert [run["key"] for run in memory_runs(library)] == ["example"]
+
+
+def test_a_table_and_a_policy_are_traced_like_any_other(tmp_path, monkeypatch):
+    pytest.importorskip("gymnasium")
+    from plait.lab.cli import main
+    from plait.lab.report.explore.library import Library
+    from plait.lab.report.explore.memory import memory_runs, memory_view
+
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{'ab'[n % 2]},{n % 7}\n" for n in range(60))
+    (tmp_path / "table.csv").write_text(f"kind,value\n{rows}")
+    small = ["--hidden", "4", "--quiet"]
+    assert (
+        main(["train", "csv", "table.csv", "--target", "kind", "--length", "10", "--epochs", "1", *small])
+        == 0
+    )
+    policy = "--env CartPole-v1 --n-envs 2 --n-steps 8 --n-minibatches 1 --total-timesteps 16 --evaluate-on 2"
+    assert main(["train", "gym", *policy.split(), *small]) == 0
+    library = Library(tmp_path / "runs")
+    views = [memory_view(library, {"run": run["key"]}) for run in memory_runs(library)[:-1]]
+    table, episode = sorted(views, key=lambda view: "CartPole" in view["title"])
+    assert table["title"].startswith("rellstm on csv table.csv: kind")
+    assert set(table["targets"]) == {"a", "b"}
+    assert set(table["answers"]) <= {"a", "b"}
+    assert set(episode["inputs"]) <= {"0", "1", "the end"}
+    for view in views:
+        assert view["kind"] == "rows"
+        assert len(view["layers"][0]) == len(view["inputs"]) == view["steps"]
+        assert view["layers"][0][2]["states"][0][0] == 1
 
 
 def test_models_and_tasks_are_known_by_name():
@@ -74,7 +103,7 @@ def test_models_and_tasks_are_known_by_name():
 
     remembering = {name for name, model in MODELS.items() if model(3, 4).layers[0].has_memory}
     assert set(REMEMBERING) == remembering
-    assert set(SEQUENCES) == set(TASKS) - {"csv", "data"}
+    assert set(SEQUENCES) == set(TASKS) - {"data"}
 
 
 def test_runs_are_listed_and_the_example_is_shown_without_torch(library_folder):

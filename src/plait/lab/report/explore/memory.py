@@ -34,7 +34,8 @@ REMEMBERING = (
     "sab",
     "transformer",
 )
-SEQUENCES = ("copy", "transfer", "denoise", "recall", "mqar", "smnist", "pmnist", "ptb", "text")
+SEQUENCES = ("copy", "transfer", "denoise", "recall", "mqar", "smnist", "pmnist", "ptb", "text", "csv")
+ENVIRONMENTS = ("minigrid", "gym", "popgym")
 _GUARD = threading.Lock()  # one trace at a time, because each uses all cores
 
 
@@ -67,6 +68,8 @@ def memory_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
     if not checkpoint.is_file():
         raise ConfigError(f"{run.name} has no checkpoint, so nothing can be run through it")
     with _GUARD:
+        if run.description["task"].get("name") in ENVIRONMENTS:
+            return _played(run.folder, checkpoint.stat().st_mtime_ns, sample)
         return _traced(run.folder, checkpoint.stat().st_mtime_ns, sample)
 
 
@@ -82,6 +85,8 @@ def _example() -> dict[str, Any]:
 def _traced(folder: Path, changed: int, sample: int) -> dict[str, Any]:
     import torch
 
+    from plait.lab.tasks import CsvTask
+
     network, task, record = _loaded(folder, changed)
     with torch.no_grad():
         batch = _sample(task, record.description["recipe"], sample)
@@ -90,7 +95,8 @@ def _traced(folder: Path, changed: int, sample: int) -> dict[str, Any]:
         raise ConfigError(f"{record.id}: {record.model} has no memory to look into")
     traces = [trace.merged() for trace in traces]
     window = record.description["model"].get("window")
-    answers = [None] * (len(batch.inputs) - len(logits)) + logits[:, 0].argmax(-1).tolist()
+    predicted = logits[:, 0, 0] if isinstance(task, CsvTask) and not task.classes else logits[:, 0].argmax(-1)
+    answers = [None] * (len(batch.inputs) - len(logits)) + predicted.tolist()
     return {
         "run": record.id,
         "title": f"{record.model} on {record.task}, {record.updates:,} updates",
@@ -105,6 +111,42 @@ def _traced(folder: Path, changed: int, sample: int) -> dict[str, Any]:
             )
             for trace in traces
         ],
+    }
+
+
+@lru_cache(maxsize=32)
+def _played(folder: Path, changed: int, sample: int) -> dict[str, Any]:
+    """Return the trace of a held-out episode of a policy: its actions, and the states in its memory."""
+    import numpy as np
+
+    from plait.lab.runs.reading import read_run
+    from plait.lab.training.ppo.episode import play_episode
+    from plait.lab.training.ppo.policy import load_policy
+
+    record, policy = read_run(folder), load_policy(folder)
+    env, model = record.description["task"]["env"], record.description["model"]
+    assert policy.recurrent is not None  # only models with a memory are listed
+    layers = []
+    for layer in range(1, 1 + policy.recurrent.num_layers):
+        steps = play_episode(policy, env, sample, layer=layer, pictures=False)
+        width = max(len(step.slots) for step in steps)
+        born, weights = np.full((len(steps), width), -1), np.zeros((len(steps), width))
+        for row, step in enumerate(steps):
+            born[row, : len(step.slots)] = [slot.step for slot in step.slots]
+            weights[row, : len(step.slots)] = [slot.weight for slot in step.slots]
+        layers.append(memory_timeline(born, weights, np.zeros_like(weights), model.get("window")))
+    return {
+        "run": record.id,
+        "title": f"{record.model} in {env}, an episode with return {steps[-1].total_reward:.3g}",
+        "steps": len(steps),
+        "window": model.get("window"),
+        "capacity": model.get("capacity"),
+        "most": MOST,
+        "kind": "rows",
+        "inputs": [step.action or "the end" for step in steps],
+        "targets": [None] * len(steps),
+        "answers": [None] * len(steps),
+        "layers": layers,
     }
 
 
@@ -124,10 +166,6 @@ def _require_data(task: dict[str, Any]) -> None:
     """Raise if the task's data are not on this machine: the page downloads nothing."""
     from plait.lab.tasks.sources import MNIST, TREEBANK, find
 
-    if task.get("name") in _OWN:
-        raise DataError(
-            "sequences of numbers are not drawn here; plait runs attention RUN draws what was read"
-        )
     files = {"smnist": MNIST, "pmnist": MNIST, "ptb": TREEBANK}.get(task.get("name", ""), ())
     absent = [] if task.get("images") else [file.name for file in files if find(file) is None]
     if absent:
@@ -154,8 +192,10 @@ def _sample(task: Task, recipe: dict[str, Any], sample: int) -> Any:
 
 def _axis(task: Task, batch: Any, answers: list[Any]) -> dict[str, Any]:
     """Return inputs, targets and predictions: symbols as characters, or pixels as shades from 0 to 255."""
-    from plait.lab.tasks import IGNORE, ImageTask, LanguageTask
+    from plait.lab.tasks import IGNORE, CsvTask, ImageTask, LanguageTask
 
+    if isinstance(task, CsvTask):
+        return _rows(task, batch, answers)
     inputs = task.plain_inputs(batch.inputs[:, 0])
     targets = [None if value == IGNORE else value for value in batch.targets[:, 0].tolist()]
     targets = [None] * (len(inputs) - len(targets)) + targets
@@ -173,6 +213,25 @@ def _axis(task: Task, batch: Any, answers: list[Any]) -> dict[str, Any]:
     return {"kind": kind, "inputs": text[0], "targets": text[1], "answers": text[2], "codes": inputs}
 
 
+def _rows(task: Any, batch: Any, answers: list[Any]) -> dict[str, Any]:
+    """Return the rows of a table as texts: the network's inputs, which are standardised, and the target."""
+    inputs = [", ".join(f"{value:.2g}" for value in row) for row in batch.inputs[:, 0].tolist()]
+
+    def shown(value: Any) -> str | None:
+        if value is None or value != value or (task.classes and value < 0):
+            return None
+        return str(task.classes[int(value)]) if task.classes else f"{value:.3g}"
+
+    targets = batch.targets[:, 0].flatten().tolist()
+    targets = [None] * (len(inputs) - len(targets)) + targets
+    return {
+        "kind": "rows",
+        "inputs": inputs,
+        "targets": [shown(value) for value in targets],
+        "answers": [shown(value) for value in answers],
+    }
+
+
 def _symbol(marker: int) -> Any:
     return lambda value: {0: "·", marker: "▮"}.get(value, str(value))
 
@@ -188,7 +247,5 @@ def _image(task: ImageTask, batch: Batch) -> dict[str, Any]:
 
 def _remembers(run: RunFolder) -> bool:
     task, model = (run.description[part].get("name", "") for part in ("task", "model"))
-    return task in SEQUENCES and model in REMEMBERING and not run.description["model"].get("bidirectional")
-
-
-_OWN = ("csv", "data")
+    drawable = task in SEQUENCES or task in ENVIRONMENTS
+    return drawable and model in REMEMBERING and not run.description["model"].get("bidirectional")

@@ -59,7 +59,7 @@ function build(panel, runs) {
     }
     self.trace = found;
     sample.node.hidden = Boolean(found.made);
-    origin.replaceChildren(...(found.made ? ["This example is shipped with plait; ", el("code", null, found.made), " trained it. Your own runs with a checkpoint and a memory are shown here instead."] : []));
+    origin.replaceChildren(...(found.made ? ["This example is shipped with plait; ", el("code", null, found.made), " trained it. Ten symbols are shown, then blanks and a marker (▮), then the ten symbols are asked for, one a step. At each of these steps the network reads the state of the step that showed the symbol, or of one just after it. Move the step to see it. Your own runs with a checkpoint and a memory are shown here instead."] : []));
     layer.input.replaceChildren(...self.trace.layers.map((_, i) => el("option", { value: i + 1 }, i + 1)));
     layer.node.hidden = self.trace.layers.length < 2;
     time.input.max = self.trace.steps;

@@ -11,9 +11,9 @@ function strip(drawn, trace, X, cell, top, height) {
   const most = trace.codes ? Math.max(...trace.codes) : 255;
   trace.inputs.forEach((input, i) => {
     const x = X.at(i + 1) - cell / 2, blank = trace.kind === "symbols" && input === "·";
-    const gray = trace.kind === "pixels" ? `rgb(${input},${input},${input})` : `rgb(${ramp(trace.codes[i] / most)})`;
-    if (!blank && trace.kind !== "text") drawn.append(svg("rect", { x, y: top, width: cell, height, fill: gray, opacity: trace.kind === "pixels" ? 1 : 0.45 }));
-    if (trace.kind !== "pixels" && cell >= 6) {
+    const gray = trace.kind === "rows" ? "none" : trace.kind === "pixels" ? `rgb(${input},${input},${input})` : `rgb(${ramp(trace.codes[i] / most)})`;
+    if (!blank && trace.kind !== "text" && trace.kind !== "rows") drawn.append(svg("rect", { x, y: top, width: cell, height, fill: gray, opacity: trace.kind === "pixels" ? 1 : 0.45 }));
+    if (trace.kind !== "pixels" && trace.kind !== "rows" && cell >= 6) {
       drawn.append(svg("text", { x: X.at(i + 1), y: top + height - 4, "text-anchor": "middle", "font-size": Math.min(13, 1.6 * cell), fill: color(blank ? "quiet" : "ink") }, input === "\n" ? "¶" : input));
     }
   });
