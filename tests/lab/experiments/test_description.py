@@ -10,7 +10,7 @@ import pytest
 import plait
 from plait.errors import ConfigError, DataError, MissingExtraError, UnknownNameError
 from plait.lab.experiments import Experiment
-from plait.lab.experiments.catalogue import by_name, experiment_named, experiments
+from plait.lab.experiments.catalogue import NAMES, by_name, experiment_named, experiments
 from plait.lab.experiments.plan import jobs_of
 from plait.lab.experiments.untangling.contestants import RECIPES
 from plait.lab.experiments.worker import execute
@@ -284,3 +284,8 @@ def test_an_experiment_with_one_recipe_says_so():
 )
 def test_run_lengths_are_listed_by_cells(runs, said):
     assert experiment(*runs).lengths == said
+
+
+def test_an_experiment_has_the_name_of_its_function():
+    """One experiment is made by name, without the others."""
+    assert tuple(experiments()) == NAMES
