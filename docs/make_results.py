@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from archive_tables import agents, bench, memory, overview, untangling
+from archive_tables import agents, bench, bounded, memory, overview, untangling
 from archive_tables.records import archives, groups
 from blocks import block_names, with_blocks
 
 from plait.lab.experiments.depthwidth import FIGURE_1, TUNED
 from plait.lab.experiments.depthwidth.page import page as figure1_page
 from plait.lab.experiments.depthwidth.tuned import tuned_page
+from plait.lab.report.cache_page import cache_readme
 from plait.lab.report.markdown import report_text
 
 ROOT = Path(__file__).parent.parent
@@ -31,6 +32,7 @@ PAGES: dict[str, Tables] = {
     "docs/notes/rl.md": {"grid worlds": agents.RL["grid worlds"]},
     "results/untangling/README.md": untangling.BLOCKS,
     "results/memory/README.md": memory.BLOCKS,
+    "results/bounded/README.md": bounded.BLOCKS,
     "results/popgym/README.md": agents.POPGYM,
     "results/rl/README.md": agents.RL,
     "results/bench/README.md": bench.BLOCKS,
@@ -64,6 +66,7 @@ REPORTS: dict[str, Callable[[], str]] = {
     "results/popgym/popgym-1m.md": lambda: report("popgym/popgym-1m"),
     "results/rl/table4.md": lambda: report("rl/table4"),
     "results/rl/table4-3m.md": lambda: report("rl/table4-3m"),
+    "results/cache/README.md": lambda: cache_readme(RESULTS / "cache"),
     "results/depthwidth/README.md": lambda: figure1_page(
         FIGURE_1, _records("depthwidth"), "plait reproduce depthwidth-figure1"
     ),

@@ -18,7 +18,7 @@ from plait.lab.report.statistics import mean_interval, share_interval
 from plait.lab.runs.folder import Journal, read_json
 from plait.table import Table, percent
 
-__all__ = ["CachePage", "Scored", "read_results", "write_cache_page"]
+__all__ = ["CachePage", "Scored", "cache_readme", "read_results", "write_cache_page"]
 
 KINDS = {
     "one": "one needle",
@@ -145,12 +145,22 @@ def write_cache_page(folder: Path) -> CachePage:
         "origin": origin(f"plait cache report {folder.name}"),
     }
     page = write_page(folder / "page.html", render("cache.html", **values))
-    lines = [f"# {values['headline']}", "", *tables[0].markdown(), ""]
-    lines += [line for note in notes for line in (f"- {note}",)]
-    lines += ["", "## Sessions", "", *values["sessions"].markdown(), ""]
+    readme = write_page(folder / "README.md", _readme(description, sessions, scored))
+    return CachePage([page, readme], tables)
+
+
+def cache_readme(folder: Path) -> str:
+    """Return the README of a folder of results."""
+    return _readme(*read_results(folder))
+
+
+def _readme(description: dict[str, Any], sessions: Sequence[dict[str, Any]], scored: Sequence[Scored]) -> str:
+    lines = [f"# {headline(description, scored)}", "", *quality_table(scored).markdown(), ""]
+    lines += [f"- {note}" for note in _notes(description, scored)]
+    lines += ["", "## Sessions", "", *sessions_table(sessions).markdown(), ""]
     lines += [f"Commands: {'; '.join(f'`{command}`' for command in _commands(sessions))}.", ""]
     lines += ["Written from results.jsonl by `plait cache report`.", ""]
-    return CachePage([page, write_page(folder / "README.md", "\n".join(lines))], tables)
+    return "\n".join(lines)
 
 
 def headline(description: dict[str, Any], scored: Sequence[Scored]) -> str:
