@@ -24,6 +24,7 @@ SMALL = ["--device", "cpu", "--quiet", "--out"]
 COPY = ["--hidden", "4", "--delay", "2", "--updates", "2", "--batch-size", "2", "--evaluate-on", "2"]
 POLICY = ["--env", "Empty-5x5", "--hidden", "4", "--total-timesteps", "16", "--n-envs", "2", "--n-steps", "8"]
 POLICY += ["--n-minibatches", "1", "--evaluate-on", "1"]
+TABLE = ["--smoke", "--models", "lstm", "--delays", "10", "--together", "1", "--device", "cpu", "--out"]
 COMMAND = "from plait.lab import cli; cli.main({arguments!r})"
 # Title on the page -> Python that is traced; `{out}` is an empty folder.
 WALKS = {
@@ -31,6 +32,7 @@ WALKS = {
         arguments=["train", "copy", "--model", "relrnn", *COPY, *SMALL, "{out}"]
     ),
     "plait train minigrid": COMMAND.format(arguments=["train", "minigrid", *POLICY, *SMALL, "{out}"]),
+    "plait reproduce table5": COMMAND.format(arguments=["reproduce", "table5", *TABLE, "{out}/runs"]),
     "plait report": COMMAND.format(
         arguments=["report", "results/memory/by-answers.tar.gz", "-o", "{out}/report.html"]
     ),

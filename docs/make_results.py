@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from archive_tables import agents, bench, memory, overview, untangling
+from archive_tables import agents, bench, bounded, memory, overview, untangling
 from archive_tables.records import archives, groups
 from blocks import block_names, with_blocks
 
@@ -32,6 +32,7 @@ PAGES: dict[str, Tables] = {
     "docs/notes/rl.md": {"grid worlds": agents.RL["grid worlds"]},
     "results/untangling/README.md": untangling.BLOCKS,
     "results/memory/README.md": memory.BLOCKS,
+    "results/bounded/README.md": bounded.BLOCKS,
     "results/popgym/README.md": agents.POPGYM,
     "results/rl/README.md": agents.RL,
     "results/bench/README.md": bench.BLOCKS,

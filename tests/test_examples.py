@@ -104,6 +104,14 @@ def test_runs_at_smoke_size(script, smoke):
     assert not list((folder / script.stem).iterdir()), "an example leaves nothing behind"
 
 
+def test_the_readme_shows_what_its_example_prints(smoke):
+    """But for the accuracies, which a smoke run does not have."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    name, shown = re.search(r"```text\n\$ python examples/(\w+)\.py\n(.*?)```", text, re.DOTALL).groups()
+    printed = (smoke[1] / f"{name}.out").read_text()
+    assert re.sub(r"[0-9.]+%", "%", shown) == re.sub(r"[0-9.]+%", "%", printed)
+
+
 def run_example(name, *options):
     """Return what an example prints on one thread."""
     command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), *options]

@@ -20,7 +20,7 @@ from tests.test_release import dist
 
 ROOT = Path(__file__).parent.parent
 # file endings below src/plait that a wheel must hold
-DATA = {".cpp", ".h", ".html", ".css", ".js", ".json", ".csv", ".md", ".txt", ".typed"}
+DATA = {".cpp", ".h", ".html", ".css", ".js", ".json", ".csv", ".md", ".pyi", ".txt", ".typed"}
 # A layer as it comes, and which backend ran it.
 LAYER = """
 import plait, torch, warnings

@@ -204,6 +204,21 @@ def updates() -> str:
     return table(["setting", "H200, ms an update (least)", "one CPU thread, ms", "ratio"], rows)
 
 
+def attention(*names: str) -> str:
+    """Return times and ratios to full attention of bounded attention, a column pair for each file."""
+    files = [_file(name)["times"] for name in names]
+    body = []
+    for rows in zip(*files, strict=True):
+        cells = [x for row in rows for x in (_milliseconds(row), f"{row['ratio']:.2g}")]
+        body.append([rows[0]["method"], f"{rows[0]['T']:,}", *cells])
+    heads = [head for name in names for head in (f"`{name.partition('/')[2]}`, ms", "ratio")]
+    return table(["method", "T", *heads], body)
+
+
+def _milliseconds(row: dict[str, Any]) -> str:
+    return f"{_digits(row['ms'])} ± {_digits(row['spread ms'])}"
+
+
 CLUSTER = [f"bench/h200-{name}" for name in ("cluster-fourth", "cluster-full-messages")]
 EARLIER = [
     f"bench/h200-{name}"
@@ -221,6 +236,7 @@ EARLIER = [
 ]
 TRITON = [f"bench/h200-{name}" for name in ("hidden128", "scans", "hidden1024", "bf16")]
 CPU = [f"bench/cpu-{name}" for name in ("2-cores", "1-thread")]
+ATTENTION = [f"bench/cpu-attention-{name}" for name in ("1-thread", "1-thread-again")]
 
 BLOCKS = {
     "cluster, files": lambda: origin(*CLUSTER),
@@ -236,6 +252,8 @@ BLOCKS = {
     "cpu, files": lambda: origin(*CPU),
     "cpu, two threads": lambda: layers("bench/cpu-2-cores"),
     "cpu, one thread": lambda: layers("bench/cpu-1-thread"),
+    "attention, files": lambda: origin(*ATTENTION),
+    "attention": lambda: attention(*ATTENTION),
     "stream, files": lambda: origin("bench/cpu-stream"),
     "stream": stream,
     "memory, files": lambda: origin("bench/cpu-memory", "bench/h200-memory"),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from archive_tables.agents import grid_worlds_by_cell
 from archive_tables.bench import measured, ratio
+from archive_tables.bounded import copy_cells as bounded_cells
 from archive_tables.memory import planned_runs
 from archive_tables.records import Attempt, attempts, by, ended, groups, median_updates, percent, table, whole
 from archive_tables.untangling import (
@@ -27,6 +28,7 @@ def overview() -> str:
         *_denoise(),
         _keys(),
         *_lead_ins(),
+        *_bounded(),
         *_images(),
         _text(),
         *_worlds(),
@@ -143,6 +145,23 @@ def _lead_ins() -> list[list[str]]:
     ours = ("RelRNN learned", "RelRNN earned", "RelLSTM learned", "RelLSTM earned")
     beside = ("MemRNN", "MemLSTM", "LSTM chrono", "Transformer")
     return [[title, "; ".join(map(count, ours)), "; ".join(map(count, beside)), "–"]]
+
+
+def _bounded() -> list[list[str]]:
+    cells = bounded_cells()
+    return [
+        [
+            f"copy after {row.split()[-1]} blanks, a Transformer that reads 25 states: updates to 99%",
+            _reached("learned", cells["learned"][row]),
+            "; ".join(
+                _reached(name, cells[name][row])
+                for name in ("all states", "window", "first 15")
+                if row in cells.get(name, {})
+            ),
+            "–",
+        ]
+        for row in ("lead-in 0", "lead-in 60", "lead-in 200")
+    ]
 
 
 def _images() -> list[list[str]]:

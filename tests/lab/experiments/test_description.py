@@ -10,7 +10,7 @@ import pytest
 import plait
 from plait.errors import ConfigError, DataError, MissingExtraError, UnknownNameError
 from plait.lab.experiments import Experiment
-from plait.lab.experiments.catalogue import by_name, experiment_named, experiments
+from plait.lab.experiments.catalogue import NAMES, by_name, experiment_named, experiments
 from plait.lab.experiments.plan import jobs_of
 from plait.lab.experiments.untangling.contestants import RECIPES
 from plait.lab.experiments.worker import execute
@@ -33,6 +33,11 @@ EVERY = [
 @pytest.mark.parametrize("one", EVERY, ids=lambda e: f"{e.name}-{e.runs[0].column}-{e.smoke}")
 def test_json_and_back(one):
     assert parse(Experiment, json.loads(json.dumps(dataclasses.asdict(one)))) == one
+
+
+def test_the_score_that_updates_are_counted_to_can_be_reached():
+    """Every score that an experiment has is at most 1."""
+    assert {one.name: one.updates_to for one in EVERY if not 0 < one.updates_to < 1} == {}
 
 
 def test_an_unknown_key_and_a_missing_one_are_named():
@@ -279,3 +284,8 @@ def test_an_experiment_with_one_recipe_says_so():
 )
 def test_run_lengths_are_listed_by_cells(runs, said):
     assert experiment(*runs).lengths == said
+
+
+def test_an_experiment_has_the_name_of_its_function():
+    """One experiment is made by name, without the others."""
+    assert tuple(experiments()) == NAMES

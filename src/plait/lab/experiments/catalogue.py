@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from plait.errors import ConfigError, check_choice, require
 from plait.lab.experiments.bounded_text import bounded_text
@@ -20,7 +20,7 @@ from plait.lab.experiments.late_information import keeping
 from plait.lab.experiments.late_information_search import keeping_settings
 from plait.lab.experiments.like_for_like import like_for_like, like_for_like_search, like_for_like_small
 from plait.lab.experiments.popgym import popgym, popgym_easy
-from plait.lab.experiments.untangling import BY_RECIPE, FULL, ITEMS, SMOKE
+from plait.lab.experiments.untangling import BY_RECIPE, FULL, ITEMS, SMOKE, Size
 from plait.lab.own_code import by_name as own, is_own_name, name_of
 
 __all__ = ["DATA_SETS", "by_name", "experiment_named", "experiments"]
@@ -30,21 +30,39 @@ DATA_SETS = ("mnist", "ptb")  # can be downloaded
 ENVIRONMENTS = ("minigrid", "popgym")  # requirements that an extra installs
 
 
+_ITEMS: tuple[Callable[[Size], Experiment], ...] = (
+    *ITEMS,
+    keeping,
+    keeping_settings,
+    like_for_like,
+    like_for_like_small,
+    like_for_like_search,
+    bounded_transformer,
+    bounded_settings,
+    bounded_delays,
+    bounded_mqar,
+    bounded_denoise,
+    bounded_text,
+    popgym,
+    popgym_easy,
+)
+NAMES = tuple(function.__name__.replace("_", "-") for function in (*BY_RECIPE, *_ITEMS))
+"""Names of all experiments, except those with their own runner; each is made by the function of its name."""
+
+
 def experiments(smoke: bool = False, recipe: str = "published") -> dict[str, Experiment]:
     """Return every experiment by name, except those with their own runner (`depthwidth-figure1`)."""
-    size = SMOKE if smoke else FULL
-    bounded = (
-        bounded_transformer,
-        bounded_settings,
-        bounded_delays,
-        bounded_mqar,
-        bounded_denoise,
-        bounded_text,
-    )
-    kept = (keeping, keeping_settings, like_for_like, like_for_like_small, like_for_like_search)
-    items = (*ITEMS, *kept, *bounded, popgym, popgym_easy)
-    described = (*(item(size, recipe) for item in BY_RECIPE), *(item(size) for item in items))
-    return by_name(dataclasses.replace(experiment, smoke=smoke) for experiment in described)
+    return by_name(_build(name, smoke, recipe) for name in NAMES)
+
+
+def _build(name: str, smoke: bool, recipe: str) -> Experiment:
+    """Make one experiment, at its full size or as a smoke test."""
+    size, index = SMOKE if smoke else FULL, NAMES.index(name)
+    if index < len(BY_RECIPE):
+        experiment = BY_RECIPE[index](size, recipe)
+    else:
+        experiment = _ITEMS[index - len(BY_RECIPE)](size)
+    return dataclasses.replace(experiment, smoke=smoke)
 
 
 def experiment_named(name: str, smoke: bool = False, recipe: str = "published") -> Experiment:
@@ -61,9 +79,8 @@ def experiment_named(name: str, smoke: bool = False, recipe: str = "published") 
     """
     if is_own_name(name):
         return _own_experiment(name, smoke, recipe)
-    available = experiments(smoke, recipe)
-    experiment = available[check_choice(name, (*available, *DEPTHWIDTH), "experiment")]
-    if recipe != "published" and experiment == experiments(smoke)[name]:
+    experiment = _build(check_choice(name, (*NAMES, *DEPTHWIDTH), "experiment"), smoke, recipe)
+    if recipe != "published" and experiment == _build(name, smoke, "published"):
         raise ConfigError(f"--recipe {recipe} does not apply: {name} has one recipe")
     _require(experiment.needs)
     return experiment
