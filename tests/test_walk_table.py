@@ -60,7 +60,7 @@ STEPS: dict[str, list[tuple[str, str]]] = {
         )
     ],
     "choose depth and width of a Transformer": [("plait plan 1.3B", "depth")],
-    "repeat a paper's table or figure": [("plait reproduce table5 --smoke --quiet", "report.html")],
+    "repeat a paper's table or figure": [("plait reproduce table5 --smoke --seeds 0", "report.html")],
     "see it at work in a minute": [("plait demo --quiet", "demo/index.html")],
     "find out what works on this machine": [("plait doctor", "torch")],
 }
