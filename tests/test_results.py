@@ -59,4 +59,4 @@ def test_examples_of_what_fills_the_pages(name):
 
 def test_pages_and_run_folders_are_not_kept():
     assert ARCHIVES
-    assert not [path for path in RESULTS.rglob("*") if path.suffix == ".html" or path.name == "config.json"]
+    assert not [path for path in RESULTS.rglob("*") if path.suffix == ".html" or path.name == "metrics.jsonl"]
