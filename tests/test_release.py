@@ -196,3 +196,13 @@ def test_the_changelog_has_what_is_to_come_first_and_each_version_once():
     assert headings[0] == ("Unreleased", "")
     assert len(names) == len(set(names))
     assert all(day for _, day in headings[1:])
+
+
+def test_every_folder_of_the_repository_is_in_the_source_distribution():
+    """A source distribution holds src by itself; what else there is must be named."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("needs the repository")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    folders = {name.partition("/")[0] for name in listed.splitlines() if "/" in name}
+    grafted = re.findall(r"^graft (\S+)$", (ROOT / "MANIFEST.in").read_text(), re.MULTILINE)
+    assert folders - {"src"} <= {*grafted}

@@ -2,7 +2,7 @@
 
     cd results/bounded && plait reproduce bounded-settings --models variants:Leaving,variants:Annealed
 
-trains them on the rows of `bounded-settings`; README.md has the results. They compute all pairs of steps.
+trains them on the rows of `bounded-settings`; README.md says what was run. They compute all pairs of steps.
 """
 
 from __future__ import annotations

@@ -191,3 +191,14 @@ def test_a_place_without_runs_says_what_can_be_typed_there(capsys, tmp_path, mon
             "plait: error: no folder runs; train something first (plait train copy), "
             "or name another folder of runs\n"
         )
+
+
+def test_every_command_is_in_one_section_of_the_overview(capsys):
+    from plait.lab.cli import _SECTIONS, COMMANDS, main
+
+    first_words = [word for words in _SECTIONS.values() for word in words]
+    assert sorted(first_words) == sorted({name.split()[0] for name in COMMANDS})
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n{title}:\n" in shown for title in _SECTIONS)
+    assert all(f"\n  {name} " in shown for name in COMMANDS)

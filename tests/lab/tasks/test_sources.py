@@ -159,7 +159,7 @@ def test_an_unwritable_cache_is_reported(wanted, tmp_path, monkeypatch):
 
 def test_the_cache_is_where_the_platform_keeps_caches(monkeypatch, tmp_path):
     monkeypatch.delenv("PLAIT_CACHE", raising=False)
-    monkeypatch.setattr("plait.lab.tasks.sources.sys.platform", "linux")
+    monkeypatch.setattr("plait.files.sys.platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "plait"
     monkeypatch.delenv("XDG_CACHE_HOME")

@@ -357,15 +357,28 @@ def _help(group: str = "") -> str:
     names = [name for name in COMMANDS if not group or name.startswith(group + " ")]
     width = shutil.get_terminal_size().columns - 1
     lines = [
-        "plait: what recurrence, attention, sparse memory, depth and width buy, and what they cost.",
+        "plait: a bounded memory for sequence models that learns what to keep.",
         "",
         f"usage: plait {group + ' ' if group else ''}COMMAND [OPTIONS]",
         "",
-        *listed({name: COMMANDS[name][1] for name in names}, width),
-        "",
-        "  every command takes --help, --json and --debug; plait --version prints the version.",
     ]
+    for title, first_words in _SECTIONS.items():
+        members = {name: COMMANDS[name][1] for name in names if name.split()[0] in first_words}
+        if members:
+            lines += [*([] if group else [f"{title}:"]), *listed(members, width), ""]
+    lines += ["every command takes --help, --json and --debug", "plait --version prints the version"]
     return wrapped("\n".join(lines), width)
+
+
+# Title in `plait --help` -> first words of its commands.
+_SECTIONS = {
+    "see it, check this machine": ("demo", "doctor"),
+    "train, predict, report": ("train", "predict", "runs", "report", "explore", "watch", "generate", "tasks"),
+    "language models": ("cache",),
+    "understand and plan": ("gradients", "plan", "compare"),
+    "papers and theory": ("reproduce", "rank", "bounds"),
+    "speed": ("bench",),
+}
 
 
 def entry(*first: str) -> None:
