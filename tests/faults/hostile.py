@@ -140,7 +140,7 @@ def archive(draw: random.Random, room: Path, runs: Room) -> Lines:
             except (ValueError, UnicodeError):
                 continue
             tar.fileobj.write(head + data + bytes(-len(data) % 512))  # type: ignore[union-attr]
-    packed = bytearray(gzip.compress(content.getvalue(), compresslevel=1))
+    packed = bytearray(gzip.compress(content.getvalue(), compresslevel=1, mtime=0))
     if draw.random() < 0.25:
         packed = _bent(draw, packed)
     path = room / "a.tar.gz"
@@ -293,7 +293,7 @@ def safetensors(draw: random.Random, room: Path, runs: Room) -> Lines:
 
 
 def _gz(draw: random.Random, content: bytes) -> bytes:
-    packed = bytearray(gzip.compress(content, compresslevel=1))
+    packed = bytearray(gzip.compress(content, compresslevel=1, mtime=0))
     return bytes(_bent(draw, packed) if draw.random() < 0.6 else packed)
 
 
