@@ -186,7 +186,7 @@ class Room:
         rows = _results(json.loads(command("report", run.parent, "-o", where / "alone.md", "--json").out))[
             "rows"
         ]
-        truth["report"]["alone"] = {row[key] for row in rows.values() for key in ("ours", "best")}
+        truth["report"]["alone"] = {score for row in rows.values() for score in _scores(row).values()}
         return truth
 
 
@@ -296,13 +296,19 @@ def _judge_report(page: Any, truth: Any) -> list[str]:
         true = {"damaged": [], "rows": truth["rows"]}
         return [] if page == true else [f"report: an altered result is believed: {page} for {truth}"]
     mine = truth["rows"].values()
-    seen = {row[key] for row in mine for key in ("ours", "best")} | truth["alone"] | {None, "—"}
+    seen = {score for row in mine for score in _scores(row).values()} | truth["alone"] | {None, "—"}
     return [
-        f"report: {row['model']} has {key} {row[key]}, which is nobody's"
+        f"report: {row['model']} has {key} {score}, which is nobody's"
         for row in page["rows"].values()
-        for key in ("ours", "best")
-        if row[key] not in seen
+        for key, score in _scores(row).items()
+        if score not in seen
     ]
+
+
+def _scores(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the score in a row of a report, by its heading."""
+    (score,) = [key for key in row if key.startswith("held-out ")]
+    return {score: row[score]}
 
 
 def _judge_views(found: dict[str, tuple[Said, Any]], truth: dict[str, Any]) -> list[str]:

@@ -110,7 +110,10 @@ def test_every_pair_has_defaults_and_they_are_those_a_run_gets(capsys):
             "unknown option --dealy: did you mean --delay? (plait train --help)",
         ),
         (["train", "copy", "--max_minuts=5"], "unknown option --max_minuts: did you mean --max-minutes? "),
-        (["runs", "--colour"], "unknown option --colour: (plait runs --help)"),
+        (["runs", "--colour"], "unknown option --colour (plait runs --help)"),
+        (["train", "gym", "--steps", "9"], "unknown option --steps: did you mean --total-timesteps? "),
+        (["train", "copy", "--steps", "9"], "unknown option --steps: did you mean --updates? "),
+        (["train", "copy", "--updates", "1.0005k"], "--updates: expected a whole number, got '1.0005k'"),
         (
             ["train", "copy", "--delay", "five"],
             "--delay: expected a whole number, got 'five' (plait train --help)",

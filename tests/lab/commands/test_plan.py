@@ -55,6 +55,18 @@ def test_judge(capsys):
     assert "--width" in err
 
 
+def test_judge_with_a_vocabulary_lists_costs(capsys, tmp_path):
+    shape = ["plan", "judge", "--depth", "12", "--width", "768"]
+    assert "Parameters and costs" not in run(capsys, *shape)[1]
+    out = run(capsys, *shape, "--vocab", "50257")[1]
+    assert "124,439,808" in out  # GPT-2
+    assert run(capsys, *shape, "--vocab", "50.257k")[1] == out
+    (tmp_path / "config.json").write_text("{}")
+    code, _, err = run(capsys, "plan", "judge", str(tmp_path), "--vocab", "128k")
+    assert code == 2
+    assert "has its own vocabulary" in err
+
+
 def test_judge_a_configuration_file(capsys, tmp_path):
     path = tmp_path / "config.json"
     values = {

@@ -176,8 +176,8 @@ def test_a_policys_score_is_a_return(tmp_path):
     (group,) = gather([tmp_path])
     assert (group.score, group.metric, group.target) == ("return", "return", 0.9)
     (row,) = result_table(group).records()
-    assert (row["setting"], row["ours"]) == ("minigrid, env DoorKey-5x5", "0.925")
-    assert row["updates to 0.900"] == "20"
+    assert (row["setting"], row["held-out return"]) == ("minigrid, env DoorKey-5x5", "0.925")
+    assert row["updates to return 0.900"] == "20"
     assert "held-out return" in result_table(group).notes[0]
     assert transfer_table(group).records()[0]["DoorKey-16x16"] == "0.125"
     plot, training = plots(group)  # a policy's loss is no curve to look at

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from plait.lab.report.gather import gather
+from plait.lab.report.markdown import report_text
 from plait.lab.report.tables import cost_table, outcome, result_table, run_table, transfer_table
 
 PLAN = [
@@ -39,6 +40,22 @@ def test_ours_stand_beside_published_with_what_it_took(group):
     assert (found["n"], found["published"], found["difference"]) == (3, "100.0%", "agrees")
     assert found["updates to 99%"] == "300 (200 – not reached)"
     assert found["seconds to 99%"] == "6.0 (4.0 – not reached)"
+
+
+def test_runs_of_no_paper_have_their_score_by_name(bench):
+    """Nothing of ours and theirs, and no best evaluation beside the last one."""
+    folder = bench.run(scores=(1.0, 0.5)).parent
+    (loose,) = gather([folder])
+    table = result_table(loose)
+    assert not {"ours", "best", "published"} & set(table.columns)
+    assert [row["held-out accuracy"] for row in table.records()] == ["50.0%"]
+    assert not any("best" in note or "agrees" in note for note in table.notes)
+    assert report_text([loose], "plait report").splitlines()[:4] == [
+        "# 1 run: 1 complete",
+        "",
+        "## Runs in " + folder.name,
+        "",
+    ]
 
 
 def test_runs_that_stopped_or_diverged_are_counted_and_named(group):

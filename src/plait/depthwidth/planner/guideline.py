@@ -17,6 +17,7 @@ from plait.errors import ConfigError, check_min
 
 __all__ = [
     "GUIDELINE",
+    "SUFFIXES",
     "Estimate",
     "Fit",
     "Optimum",
@@ -32,7 +33,7 @@ __all__ = [
 FITTED_DEPTHS = (6, 48)
 # Less is not even one layer; more is three decades past the largest model.
 BUDGETS = (1e5, 1e15)
-_SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def parse_budget(text: str) -> float:
     (1300000000.0, 125000000.0, 1000000000.0)
     """
     trimmed = text.strip().upper().replace(",", "").replace("_", "")
-    scale = _SUFFIXES.get(trimmed[-1:])
+    scale = SUFFIXES.get(trimmed[-1:])
     try:
         value = float(trimmed[:-1] if scale else trimmed) * (scale or 1.0)
     except ValueError:

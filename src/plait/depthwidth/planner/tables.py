@@ -7,14 +7,14 @@ from typing import Any
 
 from plait.depthwidth.planner.config_file import ModelConfig
 from plait.depthwidth.planner.cost import Price, price, price_stack
-from plait.depthwidth.planner.count import Architecture
+from plait.depthwidth.planner.count import Architecture, count_params
 from plait.depthwidth.planner.guideline import param_count
 from plait.depthwidth.planner.judgement import Comparison, Judgement
 from plait.depthwidth.planner.laws import Evidence, listed
 from plait.depthwidth.planner.plan import Plan, Shape
 from plait.table import Table, percent
 
-__all__ = ["comparison_table", "count_table", "judgement_tables", "law_table", "plan_tables"]
+__all__ = ["comparison_table", "count_table", "judgement_tables", "law_table", "plan_tables", "shape_table"]
 
 _CAVEAT = "The guideline is a fit to trained models of 6 to 48 layers; it says nothing about speed or memory."
 _COARSE = "Not balanced: widths on this grid are too coarse for this budget; lower multiple_of or head_size."
@@ -58,6 +58,20 @@ def _price_table(shapes: list[Shape], vocab: int, context: int, head: int) -> Ta
         f"operations of one token after {context:,} others; keys and values in 16 bits; latency: depth alone"
     )
     return Table([*_SHAPE_COLUMNS, *_PRICE_COLUMNS], rows, "Shapes of this size, and what they cost", [note])
+
+
+def shape_table(depth: int, width: int, vocab: int, context: int = 2048) -> Table:
+    """Return the parameters and inference costs of a GPT-2-like network of this shape."""
+    network = Architecture(depth, width, heads=1, vocab=vocab)  # the number of heads changes none of them
+    cost = price(network, context)
+    rows = [
+        ["embeddings", f"{count_params(network).embeddings:,} ({vocab:,} tokens, 1,024 positions, tied)"],
+        ["parameters", f"{cost.params:,}"],
+        ["FLOPs per token", f"{cost.flops:.3g}"],
+        ["cache per token", f"{cost.cache_bytes / 1024:,.0f} KiB"],
+    ]
+    note = f"operations of one token after {context:,} others; keys and values in 16 bits"
+    return Table(["", "GPT-2-like"], rows, "Parameters and costs", [note])
 
 
 def _shape_cells(option: Shape) -> list[Any]:

@@ -124,7 +124,23 @@ def _value(argument: Argument, word: str) -> Any:
     try:
         return argument.kind(word)
     except ValueError:
-        raise wrong from None
+        size = _size(word) if argument.kind is int else None
+        if size is None:
+            raise wrong from None
+        return size
+
+
+def _size(word: str) -> int | None:
+    """Return a whole number with a suffix, 128,000 for `128k`; None of anything else."""
+    from plait.depthwidth.planner.guideline import SUFFIXES
+
+    number = re.fullmatch(r"(\d{1,15})(?:\.(\d{1,15}))?(.)", word, re.ASCII)
+    scale = SUFFIXES.get(number[3].upper()) if number else None
+    if number is None or scale is None:
+        return None
+    decimals = number[2] or ""
+    value, rest = divmod(int(number[1] + decimals) * int(scale), 10 ** len(decimals))
+    return None if rest else value
 
 
 def _message(text: str, arguments: list[Argument]) -> str:

@@ -93,6 +93,19 @@ def _entry(argument: Argument, width: int) -> Iterator[str]:
     yield from (" " * INDENT + line for line in lines)
 
 
+# Names that other libraries and commands give to options, and plait's; the first that a command has is meant.
+_ELSEWHERE = {
+    "--steps": ("--total-timesteps", "--updates"),
+    "--timesteps": ("--total-timesteps", "--updates"),
+    "--max-steps": ("--total-timesteps", "--updates"),
+    "--learning-rate": ("--lr",),
+    "--num-epochs": ("--epochs",),
+    "--hidden-size": ("--hidden",),
+    "--num-layers": ("--layers",),
+    "--output": ("--out",),
+}
+
+
 def check_spelling(arguments: list[Argument], name: str, words: list[str]) -> None:
     """Raise `UnknownNameError` for an option that the command does not have, naming the closest match."""
     options = {flag for argument in [_HELP, *arguments] for flag in argument.flags}
@@ -100,6 +113,7 @@ def check_spelling(arguments: list[Argument], name: str, words: list[str]) -> No
         flag = word.partition("=")[0].replace("_", "-")
         if not flag.startswith("--") or flag == "--" or flag in options:
             continue
-        close = difflib.get_close_matches(flag, sorted(options), n=1, cutoff=0.6)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise UnknownNameError(f"unknown option {word.partition('=')[0]}: {hint}(plait {name} --help)")
+        close = [other for other in _ELSEWHERE.get(flag, ()) if other in options]
+        close += difflib.get_close_matches(flag, sorted(options), n=1, cutoff=0.6)
+        hint = f": did you mean {close[0]}?" if close else ""
+        raise UnknownNameError(f"unknown option {word.partition('=')[0]}{hint} (plait {name} --help)")

@@ -18,6 +18,7 @@ from plait.depthwidth.planner.tables import (
     judgement_tables,
     law_table,
     plan_tables,
+    shape_table,
 )
 from plait.errors import ConfigError, check_int
 from plait.files import jsonable
@@ -70,6 +71,7 @@ def judge_shape(
     depth: int | None = None,
     width: int | None = None,
     config: Path | None = None,
+    vocab: int | None = None,
     context: int = 2048,
     plot: Path | None = None,
 ) -> CommandResult:
@@ -84,12 +86,15 @@ def judge_shape(
         depth: number of layers.
         width: number of features.
         config: the same file, as an option.
-        context: context length at which the operations per token are counted, for a file.
+        vocab: vocabulary size of a shape, to list its parameters and costs too; a file has its own.
+        context: context length at which the operations per token are counted.
         plot: draw the shape on the depth-width plane, to this file.
     """
     paths = [item for item in (path, config) if item is not None]
     if len(paths) > 1 or (paths and (depth is not None or width is not None)):
         raise ConfigError("give either a config.json or --depth and --width, not both")
+    if paths and vocab is not None:
+        raise ConfigError(f"vocab: {paths[0]} has its own vocabulary; --vocab goes with --depth and --width")
     check_int(0, context=context)
     parts: list[str | Table] = []
     data: dict[str, Any] = {}
@@ -107,6 +112,8 @@ def judge_shape(
         words = {"verdict": None, "words": None, "no_verdict": reason}
         return CommandResult({**data, **shape, **words}, (f"no verdict: {reason}", *parts))
     result = judge(depth, width, params)
+    if vocab is not None:
+        parts.append(shape_table(depth, width, vocab, context))
     return CommandResult({**data, **jsonable(result)}, (*judgement_tables(result), *parts))
 
 

@@ -38,7 +38,7 @@ def report(
         target = target.with_name(f"{target.name}.{check_choice(format, FORMATS, 'format')}")
     written = write_report(runs, target, format)
     rows = [[group.title, len(group.cells), len(group.runs)] for group in written.groups]
-    parts: list[str | Table] = [f"{written.headline}. {written.standing}"]
+    parts: list[str | Table] = [f"{written.headline}. {written.standing}".rstrip()]
     if len(rows) > 1:
         parts.append(Table(["group", "cells", "runs"], rows))
     if written.damaged:

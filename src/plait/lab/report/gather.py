@@ -66,6 +66,13 @@ class Group:
         """Return the score of the runs; `metric` may be about gradients or attention instead."""
         return score_of(self.runs) if self.runs else "return" if "reward" in self.metric else "accuracy"
 
+    @cached_property
+    def of_a_paper(self) -> bool:
+        """Return whether scores are compared with a paper: a source is named, or a value was published."""
+        return bool(self.source) or any(
+            cell.published is not None or cell.published_note for cell in self.cells
+        )
+
     @property
     def elsewhere(self) -> str:
         """Return the heading of scores on further held-out sets."""

@@ -19,7 +19,9 @@ def report_text(groups: Sequence[Group], command: str) -> str:
 
 
 def _lines(groups: Sequence[Group], command: str) -> Iterator[str]:
-    yield from (f"# {headline(groups)}", "", standing(groups), "")
+    yield from (f"# {headline(groups)}", "")
+    if summary := standing(groups):
+        yield from (summary, "")
     for line in damages(groups):
         yield f"- {line}"
     for group in groups:

@@ -105,7 +105,7 @@ def headline(groups: Sequence[Group]) -> str:
 
 
 def standing(groups: Sequence[Group]) -> str:
-    """Count the verdicts on our scores against the published ones."""
+    """Count the verdicts on our scores against the published ones; empty where there is no paper."""
     verdicts = [
         cell.verdict
         for group in groups
@@ -113,6 +113,8 @@ def standing(groups: Sequence[Group]) -> str:
         for cell in row
         if cell is not None and cell.verdict
     ]
+    if not any(group.of_a_paper for group in groups):
+        return ""
     if not verdicts:
         return "No published value is known for these runs; compare them with the claim they test."
     counted = [f"{verdicts.count(name)} {name}" for name in sorted(set(verdicts), key=verdicts.index)]

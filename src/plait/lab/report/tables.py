@@ -70,12 +70,18 @@ def outcome(cell: TableCell, target: float) -> CellOutcome:
 
 
 def result_table(group: Group) -> Table:
-    """Return a row per cell: our score, the published one, the verdict, and the cost to reach the target."""
+    """Return a row per cell: score, published score, verdict, and the cost to reach the target.
+
+    Without a paper to compare with there is one score, the last one, by its name.
+    """
     target = share(group, group.target).replace(".0%", "%")
+    if not group.of_a_paper and group.score != "accuracy":
+        target = f"{group.score} {target}"
+    score = "ours" if group.of_a_paper else group.measure or f"held-out {group.score}"
     near = "one percentage point" if group.score == "accuracy" else "0.01"
     columns = [
         *WHERE,
-        "ours",
+        score,
         "best",
         _STATES_READ,
         "n",
@@ -93,7 +99,7 @@ def result_table(group: Group) -> Table:
                 cell.row,
                 cell.column,
                 _spread_text(result.ours, lambda value: share(group, value)),
-                None if result.best is None else share(group, result.best.median),
+                share(group, result.best.median) if result.best and group.of_a_paper else None,
                 _most_states_read(cell),
                 result.ours.n if result.ours else 0,
                 published(group, cell),
@@ -103,17 +109,17 @@ def result_table(group: Group) -> Table:
                 result.states,
             ]
         )
+    compared = f"; best: median over seeds of a run's best evaluation; a difference within {near} agrees"
     notes = [
-        f"ours: median over seeds of the {group.measure or f'last held-out {group.score}'}, diverged and "
+        f"{score}: median over seeds of the {group.measure or f'last held-out {group.score}'}, diverged and "
         "stopped runs included; "
-        "in brackets the smallest and the largest; best: median over seeds of a run's best evaluation; a "
-        f"difference within {near} agrees.",
+        f"in brackets the smallest and the largest{compared if group.of_a_paper else ''}.",
         f"updates and seconds: to the first evaluation with at least {target}; seconds are "
         "wall-clock time, evaluation included. A run that did not reach it counts as later than all others.",
     ]
     if any(_most_states_read(cell) is not None for cell in group.cells):
         notes.append(f"{_STATES_READ}: the most that a head read at a step of any evaluation, over all runs.")
-    return _without(Table(columns, rows, notes=notes), _STATES_READ, "published", "difference")
+    return _without(Table(columns, rows, notes=notes), "best", _STATES_READ, "published", "difference")
 
 
 def _most_states_read(cell: TableCell) -> int | None:
