@@ -626,23 +626,6 @@ def test_unidentified_runs_are_neither_resumed_nor_pooled(own, tmp_path, refused
     assert [len(cell.runs) for cell in group.cells] == [1, 1]
 
 
-def test_a_run_described_by_shapes_alone_is_read_and_pooled_with_none(own, tmp_path):
-    """Versions before this one wrote no more."""
-    for seed in (1, 2):
-        folder = tmp_path / str(seed)
-        fitted(own.layered(), folder, seed=seed)
-        config = json.loads((folder / "config.json").read_text())
-        config["model"] = {key: config["model"][key] for key in ("class", "weights")}
-        for other in ("environment.json", "summary.json", "SHA256SUMS", "checkpoint.safetensors"):
-            (folder / other).unlink()
-        for curve in folder.glob("*.jsonl"):
-            curve.unlink()
-        (folder / "config.json").write_text(json.dumps(config))
-    (group,) = gather([tmp_path])
-    assert [len(cell.runs) for cell in group.cells] == [1, 1]
-    assert len({run_id(run.description) for run in group.runs}) == 2
-
-
 def test_a_users_task_is_identified_by_its_code(tmp_path):
     found = []
     for body in (TASK, TASK.replace("{}", "None")):

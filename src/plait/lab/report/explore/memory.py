@@ -16,7 +16,7 @@ from plait.lab.report.explore.query_parameters import whole_number
 from plait.lab.runs.reading import RunFolder
 
 if TYPE_CHECKING:
-    from plait.lab.tasks import Batch, ImageTask, Task
+    from plait.lab.tasks import Batch, CsvTask, ImageTask, Task
 
 __all__ = ["EXAMPLE", "REMEMBERING", "SAMPLES", "SEQUENCES", "memory_runs", "memory_view"]
 
@@ -68,7 +68,7 @@ def memory_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
     if not checkpoint.is_file():
         raise ConfigError(f"{run.name} has no checkpoint, so nothing can be run through it")
     with _GUARD:
-        if run.description["task"].get("name") in ENVIRONMENTS:
+        if run.description.get("task", {}).get("name") in ENVIRONMENTS:
             return _played(run.folder, checkpoint.stat().st_mtime_ns, sample)
         return _traced(run.folder, checkpoint.stat().st_mtime_ns, sample)
 
@@ -213,7 +213,7 @@ def _axis(task: Task, batch: Any, answers: list[Any]) -> dict[str, Any]:
     return {"kind": kind, "inputs": text[0], "targets": text[1], "answers": text[2], "codes": inputs}
 
 
-def _rows(task: Any, batch: Any, answers: list[Any]) -> dict[str, Any]:
+def _rows(task: CsvTask, batch: Batch, answers: list[Any]) -> dict[str, Any]:
     """Return the rows of a table as texts: the network's inputs, which are standardised, and the target."""
     inputs = [", ".join(f"{value:.2g}" for value in row) for row in batch.inputs[:, 0].tolist()]
 
