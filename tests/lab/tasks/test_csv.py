@@ -387,7 +387,10 @@ def test_a_regression_is_reported_as_one(table, tmp_path, capsys):
         assert "R²" in table_of
     assert main(["report", str(tmp_path / "runs"), "-o", str(tmp_path / "report.html")]) == 0
     page = (tmp_path / "report.html").read_text()
-    assert "training loss (mean squared error, standardised targets)" in page
+    assert "training loss (MSE, standardised)" in page
+    assert "predicted against true" in page
+    assert page.count("<circle") >= len(sample["target"])
+    assert re.search(r"Of all: R² -?[0-9.]+, root mean squared error [0-9.]+", page)
     assert "Mean squared error of standardised targets, of an update" in page
     assert not re.search(r"cross-entropy|nats", page)
     assert main(["runs", "curves", str(run), "-o", str(tmp_path / "curves.svg")]) == 0

@@ -246,7 +246,7 @@ def _loss_views(unit: str) -> list[View]:
 # Score of the runs -> unit of their loss, and its description.
 _LOSSES = {
     "accuracy": ("nats a step", "Mean cross-entropy"),
-    "R²": ("mean squared error, standardised targets", "Mean squared error of standardised targets,"),
+    "R²": ("MSE, standardised", "Mean squared error of standardised targets,"),
 }
 _ANY_LOSS = ("", "Mean loss (cross-entropy of classes, mean squared error of standardised numbers)")
 _OF_BATCH = "of an update's batch, before the update, on a logarithmic scale."

@@ -13,6 +13,7 @@ from plait.lab.report.origin import origin
 from plait.lab.report.page import render
 from plait.lab.report.page_figures import page_figures, plot_figure
 from plait.lab.report.pairwise import compare_runs
+from plait.lab.report.predictions import prediction_figures
 from plait.lab.report.tables import (
     CellOutcome,
     cost_table,
@@ -155,6 +156,7 @@ def _section(group: Group, index: int, data: dict[str, Any], curves: bool) -> di
             (run.name, how_to_repeat(run.description, run.folder) or NO_COMMAND) for run in group.runs
         ],
         "small": len(group.rows()) > 4,
+        "predictions": list(prediction_figures(group)),
         "figures": page_figures(group, f"g{index}", data, curves),
     }
 
