@@ -31,7 +31,7 @@ def stage(pages: Path) -> None:
     brought: set[Path] = set()
     _bring(ROOT / "README.md", pages, brought)
     for path in sorted(DOCS.rglob("*")):
-        if path.suffix in (".md", ".png", ".svg", ".js"):
+        if path.suffix in (".md", ".png", ".svg", ".js", ".css"):
             _bring(path, pages, brought)
     write_reference(pages / "reference")
 

@@ -198,6 +198,9 @@ def test_in_a_browser(address, site, where):
                 page.goto(f"{address}/{name}.html", wait_until="networkidle")
                 wide = page.evaluate("document.documentElement.scrollWidth")
                 assert wide <= width, f"{name} is {wide} wide at {width}"
+                if name == "index":
+                    cut = "code => code.filter(block => block.scrollWidth > block.clientWidth + 1).length"
+                    assert page.eval_on_selector_all("pre > code", cut) == 0, f"code is cut off at {width}"
         page.goto(f"{address}/notation.html", wait_until="networkidle")
         assert page.get_by_text("RelevancyMemory").count() == 0
         page.keyboard.press("Control+k")

@@ -172,7 +172,9 @@ def test_an_environment_without_pictures_is_refused_for_a_film(tmp_path, capsys)
         assert reason in said
         assert said.count("\n") == 1
         assert main(["watch", str(tmp_path / env)]) == 0
-        assert "the end, return" in capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert "the end, return" in shown
+        assert re.search(r"^observation \S.*\n.*previous action \S+\n.*first step 1$", shown, re.MULTILINE)
     assert main(["watch", str(tmp_path / env), "--env", "RepeatFirstEasy"]) == 2
     assert (
         "RepeatFirstEasy does not match NoisyPositionOnlyCartPoleEasy: expected observations"

@@ -239,7 +239,7 @@ def _loose(folder: Path, runs: Sequence[RunFolder], notes: Sequence[str] = ()) -
     return Group(
         folder,
         name,
-        f"Runs in {name}",
+        "Runs" if name == "runs" else f"Runs in {name}",
         labelled(runs),
         kind="loose",
         metric=score,

@@ -213,6 +213,10 @@ class PopGym(Gym):
     def constructor(self, env: str, **options: Any) -> Callable[[], Any]:
         return lambda: popgym.make_env(env, **options)
 
+    def viewer(self, env: str, seed: int, pictures: bool, tile: int) -> Viewer:
+        name = self.canonical_name(env)
+        return gym_viewer(name, seed, pictures, self.constructor, ("previous action", "first step"))
+
 
 FAMILIES: dict[str, type[Family]] = {family.name: family for family in (MiniGrid, Gym, PopGym)}
 

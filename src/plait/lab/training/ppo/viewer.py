@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,23 +44,31 @@ def grid_viewer(name: str, seed: int, tile: int) -> Viewer:
     return Viewer(env, render)
 
 
-def gym_viewer(name: str, seed: int, pictures: bool, constructor: Callable[..., Callable[[], Any]]) -> Viewer:
+def gym_viewer(
+    name: str,
+    seed: int,
+    pictures: bool,
+    constructor: Callable[..., Callable[[], Any]],
+    last_labels: Sequence[str] = (),
+) -> Viewer:
     """Return the viewer of any other environment: its own rendering, and its observation as numbers.
 
     Args:
         pictures: render pictures, not text alone.
         constructor: returns a function that makes an environment, from its name and options of gymnasium's
             `make`.
+        last_labels: labels of the last parts of an observation that is a tuple, whose parts have no names.
     """
     spec = _rendering_spec(name, constructor) if pictures else EnvSpec(name, constructor(name))
     env = GymVectorEnv(spec, 1, seed, held_out=True)
     leaves = spec.observations.leaves
+    labels = _labels(leaves, last_labels)
 
     def render(observation: Any) -> Rendering:
         frame = env.frame() if pictures else None
         text = "\n".join(
-            f"{leaf.name} {_values_text(leaf, part[0])}"
-            for leaf, part in zip(leaves, observation, strict=True)
+            f"{label} {_values_text(leaf, part[0])}"
+            for label, leaf, part in zip(labels, leaves, observation, strict=True)
         )
         if frame is not None and (frame.ndim != 3 or frame.dtype != np.uint8):
             raise ConfigError(
@@ -82,6 +90,15 @@ def _rendering_spec(name: str, constructor: Callable[..., Callable[[], Any]]) ->
         return EnvSpec(name, constructor(name, render_mode="rgb_array"))
     except PlaitError as error:
         raise ConfigError(f"{message} ({error})") from error
+
+
+def _labels(leaves: Sequence[Any], last: Sequence[str]) -> list[str]:
+    """Return the label of each part of an observation."""
+    names = [leaf.name for leaf in leaves]
+    if not last or not all(isinstance(part, int) for leaf in leaves for part in leaf.path[:1]):
+        return names
+    own = names[: -len(last)]
+    return [*(["observation"] if len(own) == 1 else [f"observation {name}" for name in own]), *last]
 
 
 def _values_text(leaf: Any, part: Any) -> str:

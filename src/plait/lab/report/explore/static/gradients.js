@@ -82,7 +82,11 @@ function build(panel) {
   self.runs = async () => {
     try {
       const found = await ask("norms/runs");
-      if (!found.length) throw new Error("no run here recorded its gradients: plait train copy --gradients-every 100 does");
+      if (!found.length) {
+        record.node.hidden = true;
+        recordTrouble.replaceChildren(el("p", { className: "note" }, "No run here recorded its gradients; plait train copy --gradients-every 100 does."));
+        return;
+      }
       const run = choice("run", found.map(({ key, name }) => [key, name]), address.get("run", found[0].key), (key) => { address.set({ run: key }); self.record(key); });
       recorded.replaceChildren(run.node);
       await self.record(address.get("run", found[0].key));
