@@ -59,7 +59,7 @@ def pytest_collection_finish():
 
 
 def pytest_runtest_setup(item):
-    """Skip a test for a GPU on a machine without one, whatever selected it: `make nightly` selects all kernels."""
+    """Skip tests for a GPU on a machine without one; `make nightly` selects them with all kernels."""
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
 
