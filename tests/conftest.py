@@ -58,6 +58,12 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_runtest_setup(item):
+    """Skip tests for a GPU on a machine without one; `make nightly` selects them with all kernels."""
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+
+
 @pytest.fixture(autouse=True)
 def quiet_torch():
     torch.set_num_threads(1)

@@ -123,6 +123,24 @@ def test_red(file: Path, clock: list[float], capsys: pytest.CaptureFixture[str])
     assert main(["bench", "check", str(file), "--tolerance", "0.25"]) == 0
 
 
+@pytest.mark.parametrize("titles", [["RelRNN"], ["RelRNN, learned"], ["RelRNN", "RelRNN, learned"]])
+def test_learned_and_earned_relevance_are_both_measured_again(
+    titles: list[str], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = json.loads(file.read_text())
+    content["rows"] = [content["rows"][0], *(row(1.0, layer=title) for title in titles)]
+    file.write_text(json.dumps(content))
+    timed: list[str] = []
+
+    def turns(entries: list[Any], steps: int, rows: int, turns: dict[str, Any]) -> list[dict[str, Any]]:
+        timed.extend(entry.config.title for entry in entries)
+        return [row(1.0, layer=title, T=steps, B=rows) for title in titles]
+
+    monkeypatch.setattr(check, "measured", turns)
+    assert main(["bench", "check", str(file)]) == 0
+    assert [title for title in timed if title != "torch.nn.LSTM"] == titles
+
+
 def test_it_really_measures(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "now.json"
     code = main(["bench", "check", str(file), "--tolerance", "100", "--repeats", "1", "--out", str(out)])
