@@ -22,6 +22,7 @@ def run(notebook: Path, monkeypatch, tmp_path, short: bool) -> dict:
     if any("transformers" in cell for cell in cells(notebook)):
         pytest.importorskip("transformers")
     pyplot.switch_backend("agg")
+    pyplot.close("all")  # of a notebook that failed
     monkeypatch.chdir(tmp_path)
     names: dict = {"__name__": "notebook"}
     for number, code in enumerate(cells(notebook), start=1):
@@ -40,6 +41,7 @@ def test_runs(notebook, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_shows_what_its_text_says(notebook, monkeypatch, tmp_path, capsys):
     names = run(notebook, monkeypatch, tmp_path, short=False)
