@@ -13,7 +13,7 @@ import plait
 from plait.gradients import GradientProfile, probe
 
 DOUBLE = torch.float64
-REACHES = "Nothing to mend (docs/gradients.md#when-it-reaches)."
+REACHES = "Nothing to fix (docs/gradients.md#when-it-reaches)."
 VANISHES = (
     "Gates that begin open (chrono), an orthogonal recurrence or a memory to attend to reach farther "
     "(docs/gradients.md#when-it-vanishes)."

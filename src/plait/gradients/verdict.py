@@ -28,7 +28,7 @@ ADVICE = {
     "has a built hole": "no training fills it: another window or another cut, if what matters lies there",
     "ends": "no training changes that: a wider window or fewer cuts, if what matters lies farther off",
     "ends for no known reason": "a window, a mask, a detached state or dead units do that: `probe` tells",
-    "reaches": "nothing to mend",
+    "reaches": "nothing to fix",
 }
 HOLE = "when-there-is-a-hole"
 ANCHORS = {"has a hole": HOLE, "has a built hole": HOLE, "is blocked": "when-it-is-blocked"}

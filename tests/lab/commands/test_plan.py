@@ -61,7 +61,10 @@ def test_judge_with_a_vocabulary_lists_costs(capsys, tmp_path):
     out = run(capsys, *shape, "--vocab", "50257")[1]
     assert "124,439,808" in out  # GPT-2
     assert run(capsys, *shape, "--vocab", "50.257k")[1] == out
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text('{"model_type": "mine"}')
+    code, _, err = run(capsys, "plan", "judge", str(tmp_path))
+    assert code == 2
+    assert err.endswith("a shape needs no file: --depth N --width N\n")
     code, _, err = run(capsys, "plan", "judge", str(tmp_path), "--vocab", "128k")
     assert code == 2
     assert "has its own vocabulary" in err

@@ -20,7 +20,7 @@ from plait.depthwidth.planner.tables import (
     plan_tables,
     shape_table,
 )
-from plait.errors import ConfigError, check_int
+from plait.errors import ConfigError, DataError, check_int
 from plait.files import jsonable
 from plait.lab.annotations import option
 from plait.lab.result import CommandResult
@@ -100,7 +100,10 @@ def judge_shape(
     data: dict[str, Any] = {}
     params, reason = None, ""
     if paths:
-        model = read_config(paths[0])
+        try:
+            model = read_config(paths[0])
+        except DataError as error:
+            raise DataError(f"{error}; a shape needs no file: --depth N --width N") from None
         depth, width, params = model.depth, model.width, model.count.layers
         data, reason = model_data(model, context), why_no_verdict(model)
         parts.append(count_table(model, context))
