@@ -64,8 +64,11 @@ def fetch(names: Sequence[str], folder: Path) -> list[Package]:
     for name in names:
         check_choice(name, PACKAGES, "package")
     packages = []
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        with tempfile.TemporaryDirectory(prefix="plait-") as temporary:
+        # Beside the texts: a package of 50 MB may not fit a small /tmp.
+        with writing(folder), tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
             archive = _download(name, Path(temporary))
             if not _has_texts(archive):  # python3-doc and linux-doc only depend on the version's own package
                 archive = _download(_first_dependency(archive), Path(temporary))
