@@ -385,6 +385,14 @@ def entry(*first: str) -> None:
     """Run the console script; the words of `first` are put before the typed arguments."""
     prepare_streams()
     try:
-        sys.exit(main([*first, *sys.argv[1:]]))
+        code = main([*first, *sys.argv[1:]])
     finally:  # the work is done: from here on Ctrl-C could only interrupt the interpreter's shutdown
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1"):
+        # A thread of torch.distributed that meets the interpreter's shutdown aborts the process, and torchrun
+        # would report a complete run as failed. Everything is written by now.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
