@@ -1,6 +1,7 @@
 """The field's words instead of paraphrases: how docstrings begin, and words that are no names."""
 
 import ast
+import itertools
 import re
 from pathlib import Path
 
@@ -14,12 +15,17 @@ VAGUE = {"said", "told", "asked", "found", "held", "made", "given", "one", "plac
 
 
 def documented(tree):
-    """Yield every module, class and function of a file that has a docstring, with it."""
+    """Yield every module, class, function and field of a file that has a docstring, with it."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             text = ast.get_docstring(node)
             if text:
                 yield node, text
+        if isinstance(node, ast.ClassDef):
+            for field, text in itertools.pairwise(node.body):
+                match field, text:
+                    case ast.AnnAssign(), ast.Expr(ast.Constant(str(words))):
+                        yield field, words
 
 
 def names_bound(tree):
@@ -59,6 +65,7 @@ def test_every_room_speaks_the_fields_language():
         'def f():\n    """What f returns."""',
         'class C:\n    """Whoever calls."""',
         '"""The same without a GPU."""',
+        'class C:\n    dense: bool\n    """Whether the mask is dense."""',
         'def f(asked):\n    """Return it."""',
         "found = 1",
         "self._told = 1",

@@ -136,7 +136,7 @@ class Result:
 
     @property
     def states_read(self) -> int | None:
-        """Return the most states that a head read at a step; None for a model that was not asked."""
+        """Return the most states that a head read at a step; None where a model did not record it."""
         held_out = self.summary.get("held_out", {}).get("copy", {})
         return None if "states_read" not in held_out else int(held_out["states_read"])
 

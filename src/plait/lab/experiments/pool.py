@@ -26,7 +26,7 @@ class Pool(Protocol):
 
     where: str
     retries: bool
-    """Whether the pool itself retries jobs of dead workers, up to `ATTEMPTS` times, as a cluster does."""
+    """True if the pool itself retries jobs of dead workers, up to `ATTEMPTS` times, as a cluster does."""
 
     def room(self) -> int:
         """Return how many more jobs the pool accepts now."""

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 Encoding = tuple[str, ...]
-"""How a column is read: ("number",); ("word", …) with the words; ("date", …) with the parts of the date."""
+"""Type of a column: ("number",); ("word", …) with the words; ("date", …) with the parts of the date."""
 
 NUMBER: Encoding = ("number",)
 MOST_WORDS = 50  # different words of a column that is a feature

@@ -39,9 +39,9 @@ class Family(ABC):
     options: ClassVar[tuple[str, ...]] = ()
     """Options of a task in addition to the two environments."""
     has_success: ClassVar[bool] = False
-    """Whether an episode with a positive return is a success."""
+    """True if an episode with a positive return is a success."""
     reports_mmer: ClassVar[bool] = False
-    """Whether the best mean return of training (MMER) is reported."""
+    """True if the best mean return of training (MMER) is reported."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.task = task
