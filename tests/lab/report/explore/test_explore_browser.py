@@ -174,9 +174,7 @@ def test_a_budget_and_a_config_give_advice(open_page, tmp_path):
     assert "too deep" in page.locator("#panel-plane").inner_text()
     assert "Counted from the file (gpt2)" in page.locator("#panel-plane").inner_text()
     again = open_page(state(page))
-    assert again.locator("#plane-figure").get_attribute("data-shape") == "48x1600", (
-        "the address has it"
-    )
+    assert again.locator("#plane-figure").get_attribute("data-shape") == "48x1600", "the address has it"
 
 
 def test_an_invalid_config_is_reported_on_the_page(open_page, tmp_path):

@@ -33,7 +33,14 @@ def test_a_chart_is_drawn(ask):
 
 @pytest.mark.parametrize(
     "chart",
-    [b"", b"[]", b"{", b"[" * 10_000, CHART | {"curves": [{"x": [1], "y": ["a"], "color": 0}]}, CHART | {"y": 3}],
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"[" * 10_000,
+        CHART | {"curves": [{"x": [1], "y": ["a"], "color": 0}]},
+        CHART | {"y": 3},
+    ],
 )
 def test_what_is_no_chart_is_refused(ask, chart):
     answer = json.loads(posted(ask, chart))

@@ -116,7 +116,9 @@ class _SecurityHeaders:
 
 def _page(folder: Path) -> Callable[[Request], Response]:
     def page(request: Request) -> Response:
-        text = render("explore.html", folder=str(folder), version=__version__, vendor_version=vendor_version())
+        text = render(
+            "explore.html", folder=str(folder), version=__version__, vendor_version=vendor_version()
+        )
         return HTMLResponse(text)
 
     return page
