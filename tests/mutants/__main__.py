@@ -51,10 +51,10 @@ def chosen(covered: Cover, seed: int, count: int, rooms: Sequence[str]) -> list[
     for line in rng.sample(sorted(lines), len(lines)):
         kind = rng.choice(sorted({mutant.kind for mutant in lines[line]}))
         mutant = rng.choice([mutant for mutant in lines[line] if mutant.kind == kind])
-        if covered.tests_of(mutant):
-            picked.append(mutant)
         if len(picked) == count:
             break
+        if covered.tests_of(mutant):
+            picked.append(mutant)
     return picked
 
 
