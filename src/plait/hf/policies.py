@@ -24,9 +24,9 @@ class Token:
     """New states of one layer.
 
     `key` and `value` are (B, H, n, D), the key as the model has rotated it; `number` (B, n) counts a row's
-    tokens from 0, without its padding. `hidden` (B, n, width) is what the layer's attention read: queries, keys
-    and values are functions of it; None where no policy needs it. `earned` (B, H, n, 2) is what a state
-    received while in the window (`plait.hf.earned`); None at birth.
+    tokens from 0, without its padding. `hidden` (B, n, width) is what the layer's attention read, of which
+    queries, keys and values are functions; None where no policy needs it. `earned` (B, H, n, 2) is what a
+    state received while in the window (`plait.hf.earned`); None at birth.
     """
 
     key: Tensor

@@ -35,10 +35,10 @@ class Scores(nn.Module):
     token's number and n = window + capacity. ρ, one number for a head, is how fast states become worthless;
     every state's score falls behind at that rate, so ranks are fixed at birth all the same.
 
-    Features are the hidden state that the layer's attention reads ("hidden"), or its keys and values of all KV
-    heads ("states"); keys are then read as the lengths of their rotated pairs. No position changes either, so
-    scores mean at token 8,000 what they meant at token 800. The order by r_j decides and nothing else: scores
-    enter no attention.
+    Features are the hidden state that the layer's attention reads ("hidden"), or its keys and values of all
+    KV heads ("states"), keys as the lengths of their rotated pairs. No position changes either, so scores
+    mean at token 8,000 what they meant at token 800. The order by r_j decides and nothing else: scores enter
+    no attention.
     New scores are zero and keep the first states that leave the window; `plait cache train` trains them.
 
     Args:
@@ -213,7 +213,7 @@ class Scores(nn.Module):
 
 
 class HeadSize(NamedTuple):
-    """Sizes of a layer: KV heads, features of a key and a value, those of a key that are rotated, and width."""
+    """Sizes of a layer: KV heads, features of a key and a value, of a key's rotated part, hidden states."""
 
     kv_heads: int
     key: int
@@ -250,7 +250,7 @@ class _Head(nn.Module):
             self.out = nn.Parameter(torch.zeros(outputs, width))
 
     def features(self, token: Token) -> Tensor:
-        """Return (B, n, features): the hidden state, or values, lengths of a key's rotated pairs, and the rest."""
+        """Return (B, n, features): the hidden state, or values and keys, as lengths of rotated pairs."""
         if self.reads == "hidden":
             if token.hidden is None:
                 raise ConfigError(

@@ -80,7 +80,7 @@ class EvictionRecipe:
     def _compare(
         self, ids: Tensor, answers: Tensor | None, cache: TappedCache
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the divergence from the full cache, the share of equal top tokens, the divergence at answers."""
+        """Return the divergence from the full cache, the share of equal top tokens, and that at answers."""
         begin = self.limits.slots
         steps = ids.shape[1] - begin
         wanted = torch.zeros(len(ids), steps, device=ids.device)
