@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -68,17 +69,19 @@ def measure_decoding(
         )
     variant = Variant.of(policy, slots)
     for length in lengths:
-        makers: dict[str, Callable[[], Any]] = {
-            "bounded": lambda: make_cache(model, variant, seed),
-            "dynamic": lambda: cache_utils.DynamicCache(config=model.config),
-            "static": lambda length=length: cache_utils.StaticCache(
-                config=model.config, max_cache_len=length + _WARM_UP + steps
-            ),
-        }
         for kind in kinds:
-            figures = decoding_speed(model, makers[kind], length, batch, steps, seed)
+            make = partial(_make, kind, model, variant, length + _WARM_UP + steps)
+            figures = decoding_speed(model, make, length, batch, steps, seed)
             bounded = {"slots": slots, "policy": policy} if kind == "bounded" else {}
             yield {"cache": kind, **bounded, "length": length, "batch": batch, **figures}
+
+
+def _make(kind: str, model: Any, variant: Variant, longest: int) -> Any:
+    if kind == "bounded":
+        return make_cache(model, variant)
+    if kind == "dynamic":
+        return cache_utils.DynamicCache(config=model.config)
+    return cache_utils.StaticCache(config=model.config, max_cache_len=longest)
 
 
 @torch.inference_mode()

@@ -137,8 +137,14 @@ class ScoresLearner(Learner):
         model, self.options, self.device = language.model, options, language.device
         self.recipe = _recipe(model, options)
         self.formatter = ProgressFormat(self.recipe.score)
-        kind = {"width": options.width, "features": options.features, "judged": options.judged}
-        self.network: Scores = Scores(model, **options.limits._asdict(), **kind, seed=options.seed)
+        self.network: Scores = Scores(
+            model,
+            **options.limits._asdict(),
+            width=options.width,
+            features=options.features,
+            judged=options.judged,
+            seed=options.seed,
+        )
         self.is_fresh = start is None
         if start is not None:
             self.network.load_state_dict(start.state_dict())
