@@ -71,9 +71,9 @@ class ScoresOptions:
     """Largest learning rate; 0 for that of the recipe."""
     width: int = 64
     features: str = "states"
-    """What a head reads: the states of its layer or the hidden state that they come from."""
+    """Input of a head: `states` (keys and values) or the `hidden` state that they come from."""
     judged: str = "birth"
-    """When a state is ranked: at birth, or on leaving the window with the attention it earned there."""
+    """Step at which a state is ranked: `birth`, or `leaving` the window with what it earned there."""
     sizes: tuple[float, ...] = (1.0,)
     """Sizes of the cache, as multiples of window and capacity, which the updates take in turn."""
     held_out: int = 4

@@ -66,8 +66,8 @@ def train_cache(
         batch_size: documents of an update.
         lr: largest learning rate.
         width: hidden features of a head; 0 for a linear one.
-        features: what a head reads: states (keys and values) or the hidden state that they come from.
-        judged: when a state is ranked: at birth, or on leaving the window with what it earned there.
+        features: input of a head: states (keys and values) or the hidden state that they come from.
+        judged: step at which a state is ranked: birth, or leaving the window with what it earned there.
         sizes: comma-separated multiples of window and capacity; the updates take them in turn.
         held_out: held-out documents of an evaluation.
         facts: share of the documents into which facts and questions about them are written.
