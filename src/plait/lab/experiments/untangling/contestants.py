@@ -154,11 +154,10 @@ RECOMMENDED = {
     "expRNN": replace(_EXPRNN, training={"lr": 1e-3, "optimizer": "rmsprop", "orthogonal_lr": 1e-4}),
 }
 
-# Not searched: uniform writing is trained as RelRNN is, SAB, an LSTM, as RelLSTM is, and GORU as in table 7.
+# Not searched: uniform writing is trained as RelRNN is, and SAB, whose cell is an LSTM, as RelLSTM is.
 RECOMMENDED_ON_COPY = {
     **RECOMMENDED,
     "SAB": Contestant("sab", {"forget_bias": 1.0}, {**_BATCHES, "lr": 4e-3}),
-    "GORU": _GORU,
     "uniform writing": replace(RECOMMENDED["RelRNN"], name="unirnn"),
 }
 # Trained at a delay of 1000 alone, no model of ours learned denoise; with delays from this one on, RelRNN did
