@@ -56,7 +56,9 @@ def like_for_like(size: Size) -> Experiment:
 def like_for_like_search(size: Size) -> Experiment:
     """Return the search for the setting of each: another lead-in, other seeds, at most 3,000 updates."""
     runs = [
-        planned(row, f"{cell} {rule}", _copy(_SEARCHED_AT // size.shrink, size), model, size, {"updates": 3000})
+        planned(
+            row, f"{cell} {rule}", _copy(_SEARCHED_AT // size.shrink, size), model, size, {"updates": 3000}
+        )
         for cell in _CELLS
         for rule in _RULES
         for row, model in _settings(cell, rule)
