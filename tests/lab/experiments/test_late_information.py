@@ -32,7 +32,7 @@ def test_the_plan_asks_for_every_lead_in_and_for_what_comes_late():
 
 
 def test_learned_and_earned_relevance_differ_in_nothing_else():
-    """Only what a learned relevance alone has, and the searched rate, may differ between the rules of a cell."""
+    """Only the searched rate and what a learned relevance alone has may differ between a cell's rules."""
     of_the_rule = {"relevance", "noise", "usage"}
     cells = {}
     for run in experiment_named("like-for-like").runs:
