@@ -362,10 +362,10 @@ def _check_objects(recipe: Any, stop_when: Any, callbacks: Iterable[Callback]) -
         raise ConfigError(f"recipe: expected a Recipe, got {type(recipe).__name__}; options are keywords too")
     if not (stop_when is None or callable(stop_when)):
         raise ConfigError(f"stop_when: expected a function, got {stop_when!r}")
-    given = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
-    if other := [one for one in given if not isinstance(one, Callback)]:
+    called = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+    if other := [callback for callback in called if not isinstance(callback, Callback)]:
         raise ConfigError(f"callbacks: expected a list of Callback, got {type(other[0]).__name__}")
-    return given
+    return called
 
 
 def option_of_fit(name: str) -> str:
