@@ -245,8 +245,15 @@ def _reading(
 
 
 def _blocks(size: int, width: int) -> dict[str, int]:
+    """Return the tile of the reading kernels, slots by columns, and the warps that share it.
+
+    >>> _blocks(300, 20), _blocks(128, 320)
+    ({'BLOCK': 256, 'BLOCK_X': 32, 'num_warps': 8}, {'BLOCK': 32, 'BLOCK_X': 512, 'num_warps': 16})
+    """
     slots = max(4, triton.next_power_of_2(width))
-    return {"BLOCK": min(max(16, triton.next_power_of_2(size)), max(32, 8192 // slots)), "BLOCK_X": slots}
+    elements = 8192 if slots <= 64 else 16384
+    columns = min(max(16, triton.next_power_of_2(size)), elements // slots)
+    return {"BLOCK": columns, "BLOCK_X": slots, "num_warps": min(16, max(4, slots * columns // 1024))}
 
 
 def _entries(ids: Tensor, slots: Tensor, output: Tensor) -> Tensor:
