@@ -27,8 +27,8 @@ def chart_picture(body: bytes, query: Mapping[str, str]) -> tuple[bytes, str]:
     """Draw a chart of the page, and return the file with its media type.
 
     Args:
-        body: JSON with `title`, the axes `x` and `y` (`label`, `kind`, and `range` if it is fixed), `curves` and
-            perhaps `bands`, with the fields of `plait.lab.figures.Curve` and `Band`.
+        body: JSON with `title`, the axes `x` and `y` (`label`, `kind`, and `range` if it is fixed), `curves`
+            and perhaps `bands`, with the fields of `plait.lab.figures.Curve` and `Band`.
         query: has the `format`, png or svg.
 
     Raises:
