@@ -12,29 +12,33 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from plait.errors import ConfigError, DataError, check_int, check_seed, require
+from plait.errors import ConfigError, DataError, check_choice, check_int, check_seed, require
 from plait.files import plain_bytes, write_whole, writing
 from plait.hf.policies import Token
 from plait.hf.tapped import TappedCache
 
-__all__ = ["HEADER", "MOST_WIDTH", "TENSORS", "Scores", "model_checksum"]
+__all__ = ["FEATURES", "HEADER", "JUDGED", "MOST_WIDTH", "TENSORS", "Scores", "model_checksum"]
 
 FORMAT, VERSION = "plait scores", 1
 TENSORS, HEADER = "scores.safetensors", "scores.json"
 MOST_WIDTH = 4096
+FEATURES = ("states", "hidden")
+JUDGED = ("birth", "leaving")
 _MOST_TENSORS, _MOST_HEADER = 1 << 28, 1 << 20  # bytes
 
 
 class Scores(nn.Module):
     r"""Scores that decide which of the older states a `BoundedCache` keeps.
 
-    A layer's head reads the values and the keys of all KV heads of a token and returns one float32 for each
-    KV head: $r_j = w·x_j + u·\mathrm{gelu}(Vx_j + b) + ρ·j/n$, with x_j the standardised features, j the
+    A layer's head reads features of a token and returns one float32 for each KV head:
+    $r_j = w·x_j + u·\mathrm{gelu}(Vx_j + b) + ρ·j/n$, with x_j the standardised features, j the
     token's number and n = window + capacity. ρ, one number for a head, is how fast states become worthless;
     every state's score falls behind at that rate, so ranks are fixed at birth all the same.
 
-    Keys are read as the lengths of their rotated pairs, which no position changes, so scores mean at token
-    8,000 what they meant at token 800. The order by r_j decides and nothing else: scores enter no attention.
+    Features are the hidden state that the layer's attention reads ("hidden"), or its keys and values of all
+    KV heads ("states"), keys as the lengths of their rotated pairs. No position changes either, so scores
+    mean at token 8,000 what they meant at token 800. The order by r_j decides and nothing else: scores enter
+    no attention.
     New scores are zero and keep the first states that leave the window; `plait cache train` trains them.
 
     Args:
@@ -43,6 +47,7 @@ class Scores(nn.Module):
         capacity: older states kept by these.
         sinks: first states kept by these.
         width: hidden features of a head; 0 for a linear one.
+        features: what a head reads, "states" or "hidden".
         seed: of the initial weights.
 
     >>> from transformers import LlamaConfig, LlamaForCausalLM
@@ -56,20 +61,35 @@ class Scores(nn.Module):
     trained: dict[str, Any]
 
     def __init__(
-        self, model: Any, *, window: int, capacity: int, sinks: int = 4, width: int = 64, seed: int = 0
+        self,
+        model: Any,
+        *,
+        window: int,
+        capacity: int,
+        sinks: int = 4,
+        width: int = 64,
+        features: str = "states",
+        judged: str = "birth",
+        seed: int = 0,
     ) -> None:
         super().__init__()
+        check_choice(judged, JUDGED, "judged")
+        check_choice(features, FEATURES, "features")
         check_int(1, window=window)
         check_int(0, capacity=capacity, sinks=sinks)
         check_int(0, MOST_WIDTH, width=width)
         check_seed(seed=seed)
-        self.window, self.capacity, self.sinks, self.width = window, capacity, sinks, width
+        self.window, self.capacity, self.sinks = window, capacity, sinks
+        self.width, self.features, self.judged = width, features, judged
         self.trained = {}
         sizes = _sizes(model)
         self.layers = tuple(sizes)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            heads = {str(index): _Head(size, width, window + capacity) for index, size in sizes.items()}
+            heads = {
+                str(index): _Head(size, features, width, window + capacity, judged == "leaving")
+                for index, size in sizes.items()
+            }
         self.heads = nn.ModuleDict(heads).to(model.device)
 
     def forward(self, token: Token) -> Tensor:
@@ -117,6 +137,8 @@ class Scores(nn.Module):
             "model": {**_named(model), "checksum": model_checksum(model)},
             "cache": {"window": self.window, "capacity": self.capacity, "sinks": self.sinks},
             "width": self.width,
+            "features": self.features,
+            "judged": self.judged,
             "layers": {str(index): self.head(index).size._asdict() for index in self.layers},
             "trained": self.trained,
             "sha256": hashlib.sha256(content).hexdigest(),
@@ -143,7 +165,8 @@ class Scores(nn.Module):
             raise DataError(f"{folder / TENSORS}: is damaged or not what {HEADER} describes; copy both again")
         _check_model(header["model"], model, folder)
         try:
-            scores = cls(model, **header["cache"], width=header["width"])
+            kind = {name: header[name] for name in ("width", "features", "judged")}
+            scores = cls(model, **header["cache"], **kind)
         except ConfigError as error:
             raise DataError(f"{folder / HEADER}: {error}") from error
         scores.trained = header["trained"]
@@ -190,15 +213,18 @@ class Scores(nn.Module):
 
 
 class HeadSize(NamedTuple):
-    """Sizes of a layer: its KV heads, features of a key and a value, and those of a key that are rotated."""
+    """Sizes of a layer: KV heads, features of a key and a value, of a key's rotated part, hidden states."""
 
     kv_heads: int
     key: int
     value: int
     rotated: int
+    hidden: int
 
-    @property
-    def features(self) -> int:
+    def count(self, features: str) -> int:
+        """Return the number of features that a head reads."""
+        if features == "hidden":
+            return self.hidden
         return self.kv_heads * (self.value + self.key - self.rotated // 2)
 
 
@@ -208,21 +234,30 @@ class _Head(nn.Module):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, size: HeadSize, width: int, horizon: int) -> None:
+    def __init__(self, size: HeadSize, features: str, width: int, horizon: int, late: bool) -> None:
         super().__init__()
-        self.size, self.horizon = size, horizon
-        count, outputs = size.features, size.kv_heads
+        self.size, self.reads, self.horizon = size, features, horizon
+        count, outputs = size.count(features), size.kv_heads
         self.register_buffer("mean", torch.zeros(count))
         self.register_buffer("scale", torch.ones(count))
         self.linear = nn.Parameter(torch.zeros(outputs, count))
         self.recency = nn.Parameter(torch.zeros(outputs))
+        if late:
+            self.earned = nn.Parameter(torch.zeros(outputs, 2))
         if width:
             self.hidden = nn.Parameter(torch.randn(width, count) / math.sqrt(count))
             self.bias = nn.Parameter(torch.zeros(width))
             self.out = nn.Parameter(torch.zeros(outputs, width))
 
     def features(self, token: Token) -> Tensor:
-        """Return (B, n, features): values, lengths of a key's rotated pairs, and what is not rotated."""
+        """Return (B, n, features): the hidden state, or values and keys, as lengths of rotated pairs."""
+        if self.reads == "hidden":
+            if token.hidden is None:
+                raise ConfigError(
+                    "scores: expected a model whose attention modules have a layer_idx and take the hidden "
+                    "states, got another; train scores with --features states for it"
+                )
+            return token.hidden.float()
         key, value = token.key.float(), token.value.float()
         first, second = key[..., : self.size.rotated].chunk(2, dim=-1)
         parts = (value, torch.hypot(first, second), key[..., self.size.rotated :])
@@ -235,7 +270,10 @@ class _Head(nn.Module):
             if hasattr(self, "hidden"):
                 ranks = ranks + gelu(x @ self.hidden.T + self.bias) @ self.out.T
             ranks = ranks + self.recency * (token.number / self.horizon).unsqueeze(-1)
-        return ranks.transpose(1, 2)
+            ranks = ranks.transpose(1, 2)
+            if token.earned is not None:
+                ranks = ranks + (token.earned * self.earned.unsqueeze(1)).sum(dim=-1)
+        return ranks
 
 
 def model_checksum(model: Any) -> str:
@@ -256,9 +294,11 @@ def _sizes(model: Any) -> dict[int, HeadSize]:
     """Return the sizes of every bounded layer, read off one token's keys and values."""
     sizes: dict[int, HeadSize] = {}
 
-    def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attention(query: Tensor, token: Token) -> Tensor:
+        key, value = token.key, token.value
+        hidden = 0 if token.hidden is None else token.hidden.shape[2]
         rotated = _rotated(model, key.shape[3])
-        sizes[layer] = HeadSize(key.shape[1], key.shape[3], value.shape[3], rotated)
+        sizes[token.layer] = HeadSize(key.shape[1], key.shape[3], value.shape[3], rotated, hidden)
         return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
 
     cache = TappedCache(model, attention)  # raises for a model that cannot be bounded
@@ -317,7 +357,17 @@ def _header(path: Path) -> dict[str, Any]:
     named = isinstance(header, dict) and {"format": header.get("format"), "version": header.get("version")}
     if named != {"format": FORMAT, "version": VERSION}:
         raise DataError(f"{path}: expected format {FORMAT!r}, version {VERSION}, got {named or 'no object'}")
-    kinds = {"model": dict, "cache": dict, "width": int, "trained": dict, "sha256": str}
+    header.setdefault("features", "states")  # files of before there was a choice
+    header.setdefault("judged", "birth")
+    kinds = {
+        "model": dict,
+        "cache": dict,
+        "width": int,
+        "features": str,
+        "judged": str,
+        "trained": dict,
+        "sha256": str,
+    }
     for name, kind in kinds.items():
         if not isinstance(header.get(name), kind):
             raise DataError(f"{path}: {name}: expected {kind.__name__}, got {header.get(name)!r:.80}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from plait.hf import Scores
 from plait.hf.layer import Limits
 from plait.hf.policies import Token
 from plait.hf.tapped import TappedCache
-from plait.lab.caches.future_use import UsageRecipe
+from plait.lab.caches.future_use import UsageRecipe, seen_by
 from plait.ops.bounded_attention import bounded_attention
 from plait.ops.lifetimes import lifetimes
 
@@ -47,40 +48,45 @@ class EvictionRecipe:
         self, scores: Scores, optimizer: torch.optim.Optimizer, ids: Tensor, answers: Tensor | None = None
     ) -> dict[str, float]:
         """Take one optimizer step on a batch (B, T) of texts; return the figures of the update."""
-        number = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
 
-        def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        def attention(query: Tensor, token: Token) -> Tensor:
             # The features are constants: ranks do not change the states of the layers below them.
-            ranks = scores(Token(key.detach(), value.detach(), number, layer))
-            return straight_through_attention(query, key, value, ranks, self.limits)
+            hidden = None if token.hidden is None else token.hidden.detach()
+            fixed = replace(token, key=token.key.detach(), value=token.value.detach(), hidden=hidden)
+            ranks = scores(seen_by(scores.judged, query, fixed, self.limits))
+            return straight_through_attention(query, token.key, token.value, ranks, self.limits)
 
-        loss, agreement = self._compare(ids, answers, TappedCache(self.model, attention))
+        loss, agreement, _ = self._compare(ids, answers, TappedCache(self.model, attention))
         optimizer.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(scores.parameters(), 1.0)
         optimizer.step()
-        return {"loss": loss.item(), "score": agreement, "gradient_norm": norm.item()}
+        figures = torch.stack([loss.detach(), agreement, norm]).tolist()
+        return dict(zip(("loss", "score", "gradient_norm"), figures, strict=True))
 
     @torch.no_grad()
     def evaluate(self, scores: Scores, ids: Tensor, answers: Tensor | None = None) -> dict[str, float]:
-        """Return loss and score on a batch of texts."""
+        """Return loss and score on a batch of texts, and the divergence at answers alone."""
 
-        def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        def attention(query: Tensor, token: Token) -> Tensor:
             sizes = self.limits._asdict()
-            deaths = lifetimes(scores(Token(key, value, number, layer)), **sizes).deaths
-            return bounded_attention(query, key, value, deaths, **sizes)
+            ranks = scores(seen_by(scores.judged, query, token, self.limits))
+            deaths = lifetimes(ranks, **sizes).deaths
+            return bounded_attention(query, token.key, token.value, deaths, **sizes)
 
-        number = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
-        loss, agreement = self._compare(ids, answers, TappedCache(self.model, attention))
-        return {"loss": loss.item(), "score": agreement}
+        figures = torch.stack(self._compare(ids, answers, TappedCache(self.model, attention))).tolist()
+        return dict(zip(("loss", "score", "answers"), figures, strict=True))
 
-    def _compare(self, ids: Tensor, answers: Tensor | None, cache: TappedCache) -> tuple[Tensor, float]:
-        """Return the divergence from the full cache, and the share of steps with equal top tokens."""
+    def _compare(
+        self, ids: Tensor, answers: Tensor | None, cache: TappedCache
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the divergence from the full cache, the share of equal top tokens, and that at answers."""
         begin = self.limits.slots
         steps = ids.shape[1] - begin
-        weights = torch.ones(len(ids), steps, device=ids.device)
+        wanted = torch.zeros(len(ids), steps, device=ids.device)
         if answers is not None:  # the logits of a step are those of the next token
-            weights[:, :-1] += (self.answer_weight - 1) * answers[:, begin + 1 :]
+            wanted[:, :-1] = answers[:, begin + 1 :]
+        weights = 1 + (self.answer_weight - 1) * wanted
         with torch.no_grad():
             full = self.model(ids, use_cache=False, logits_to_keep=steps).logits
         own = self.model(ids, past_key_values=cache, logits_to_keep=steps).logits
@@ -89,8 +95,10 @@ class EvictionRecipe:
             checkpoint(_divergence, own_row, full_row, use_reentrant=False)
             for own_row, full_row in zip(own, full, strict=True)
         ]
-        agreement = (own.argmax(dim=-1) == full.argmax(dim=-1)).float().mean().item()
-        return (torch.stack(rows) * weights).mean(), agreement
+        agreement = (own.argmax(dim=-1) == full.argmax(dim=-1)).float().mean()
+        divergence = torch.stack(rows)
+        at_answers = (divergence.detach() * wanted).sum() / wanted.sum().clamp_min(1)
+        return (divergence * weights).mean(), agreement, at_answers
 
 
 def _divergence(own: Tensor, full: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from plait.errors import (
 )
 from plait.hf import Scores
 from plait.hf.layer import Limits
-from plait.hf.scores import MOST_WIDTH
+from plait.hf.scores import FEATURES, JUDGED, MOST_WIDTH
 from plait.lab.caches.choice import ChoiceRecipe
 from plait.lab.caches.eviction import EvictionRecipe
 from plait.lab.caches.facts import FactWriter
@@ -70,6 +70,12 @@ class ScoresOptions:
     lr: float = 0.0
     """Largest learning rate; 0 for that of the recipe."""
     width: int = 64
+    features: str = "states"
+    """Input of a head: `states` (keys and values) or the `hidden` state that they come from."""
+    judged: str = "birth"
+    """Step at which a state is ranked: `birth`, or `leaving` the window with what it earned there."""
+    sizes: tuple[float, ...] = (1.0,)
+    """Sizes of the cache, as multiples of window and capacity, which the updates take in turn."""
     held_out: int = 4
     """Held-out documents of an evaluation."""
     facts: float = 0.0
@@ -89,6 +95,12 @@ class ScoresOptions:
     def check(self, context: int) -> None:
         """Refuse values out of range, and documents too short for anything to be dropped."""
         check_choice(self.recipe, RECIPES, "recipe")
+        check_choice(self.features, FEATURES, "features")
+        check_choice(self.judged, JUDGED, "judged")
+        if not self.sizes:
+            raise ConfigError("sizes: expected at least one multiple of the cache's size, got none")
+        for size in self.sizes:
+            check_min(0, size=size)
         check_int(1, window=self.window, updates=self.updates, held_out=self.held_out)
         check_int(1, MOST_DOCUMENTS, batch_size=self.batch_size)
         check_int(0, capacity=self.capacity, sinks=self.sinks)
@@ -98,7 +110,8 @@ class ScoresOptions:
         check_min(0, facts=self.facts)
         if self.facts > 1:
             raise ConfigError(f"facts: expected a share, at most 1, got {self.facts:g}")
-        shortest = self.limits.slots + self.window
+        largest = self.limits.times(max(self.sizes))
+        shortest = largest.slots + largest.window
         if context < shortest:
             raise ConfigError(
                 f"context: expected at least sinks + 2 · window + capacity = {shortest:,} tokens, so that "
@@ -124,8 +137,14 @@ class ScoresLearner(Learner):
         model, self.options, self.device = language.model, options, language.device
         self.recipe = _recipe(model, options)
         self.formatter = ProgressFormat(self.recipe.score)
-        sizes = {**options.limits._asdict(), "width": options.width, "seed": options.seed}
-        self.network: Scores = Scores(model, **sizes)
+        self.network: Scores = Scores(
+            model,
+            **options.limits._asdict(),
+            width=options.width,
+            features=options.features,
+            judged=options.judged,
+            seed=options.seed,
+        )
         self.is_fresh = start is None
         if start is not None:
             self.network.load_state_dict(start.state_dict())
@@ -147,6 +166,7 @@ class ScoresLearner(Learner):
         warm_up = min(1.0, number / max(1.0, _WARM_UP * options.updates))
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr * warm_up * (1 - (number - 1) / options.updates)
+        self.recipe.limits = options.limits.times(options.sizes[(number - 1) % len(options.sizes)])
         figures = self.recipe.update(self.network, self.optimizer, ids, answers)
         wrong = [name for name, value in figures.items() if not math.isfinite(value)]
         if wrong:
@@ -158,9 +178,12 @@ class ScoresLearner(Learner):
         if final:
             return {}
         parts = []
-        for row, ids in enumerate(self.held_out_ids):
-            batch = self._batch([ids], "held-out", [row])
-            parts.append(self.recipe.evaluate(self.network, *batch))
+        for first in range(0, len(self.held_out_ids), self.options.batch_size):
+            rows = range(first, min(first + self.options.batch_size, len(self.held_out_ids)))
+            batch = self._batch([self.held_out_ids[row] for row in rows], "held-out", rows)
+            for size in self.options.sizes:
+                self.recipe.limits = self.options.limits.times(size)
+                parts += [self.recipe.evaluate(self.network, *batch)] * len(rows)
         return {"held_out": {name: math.fsum(part[name] for part in parts) / len(parts) for name in parts[0]}}
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -230,11 +253,13 @@ def train_scores(
     """
     context = len(pieces[0].tokens) if pieces else 0
     options.check(context)
-    if start is not None and start.width != options.width:
-        raise ConfigError(f"start: expected scores of width {options.width}, got width {start.width}")
+    for name in ("width", "features", "judged") if start is not None else ():
+        wanted, got = getattr(options, name), getattr(start, name)
+        if wanted != got:
+            raise ConfigError(f"start: expected scores of {name} {wanted}, got {name} {got}")
     if minutes is not None:
         options = _with_minutes(language, pieces, options, minutes, folder)
-    recipe = asdict(options)
+    recipe = {**asdict(options), "sizes": list(options.sizes)}
     if start is not None:
         recipe["start"] = _digest(start.state_dict().values())
     description = {
@@ -297,13 +322,16 @@ def _with_minutes(
         return replace(options, updates=updates if isinstance(updates, int) else options.updates)
     began = time.monotonic()
     trial = ScoresLearner(language, pieces, options)
-    stop = Stop(signals=False)
-    trial.advance(1, stop)
+    stop, sizes = Stop(signals=False), len(options.sizes)
+    for number in range(1, sizes + 1):  # each size may compile kernels of its own
+        trial.advance(number, stop)
     second = time.monotonic()
-    trial.advance(2, stop)
+    for number in range(sizes + 1, 2 * sizes + 1):
+        trial.advance(number, stop)
     now = time.monotonic()
-    evaluations = _EVALUATIONS * len(trial.held_out_ids)  # a document takes about as long as an update
-    fit = (60 * minutes - (now - began)) / (now - second) - evaluations / options.batch_size
+    # a document of an evaluation takes at each size about as long as one of an update
+    evaluations = _EVALUATIONS * len(trial.held_out_ids) * sizes
+    fit = (60 * minutes - (now - began)) / (now - second) * sizes - evaluations / options.batch_size
     return options.with_updates(int(fit))
 
 

@@ -29,6 +29,9 @@ def train_cache(
     batch_size: int = 1,
     lr: Annotated[float | None, option(default="2e-3 for usage and choice, 5e-4 for eviction")] = None,
     width: int = 64,
+    features: Literal["states", "hidden"] = "states",
+    judged: Literal["birth", "leaving"] = "birth",
+    sizes: str = "1",
     held_out: int = 4,
     facts: float = 0.5,
     answer_weight: float = 10.0,
@@ -63,6 +66,9 @@ def train_cache(
         batch_size: documents of an update.
         lr: largest learning rate.
         width: hidden features of a head; 0 for a linear one.
+        features: input of a head: states (keys and values) or the hidden state that they come from.
+        judged: step at which a state is ranked: birth, or leaving the window with what it earned there.
+        sizes: comma-separated multiples of window and capacity; the updates take them in turn.
         held_out: held-out documents of an evaluation.
         facts: share of the documents into which facts and questions about them are written.
         answer_weight: weight of a token of an answer in the loss of eviction.
@@ -92,6 +98,9 @@ def train_cache(
         batch_size=batch_size,
         lr=lr or 0.0,
         width=width,
+        features=features,
+        judged=judged,
+        sizes=_sizes(sizes),
         held_out=held_out,
         facts=facts,
         answer_weight=answer_weight,
@@ -128,3 +137,10 @@ def train_cache(
     )
     data = {"scores": str(out), "model": language.name, **fitted.summary, "trained": scores.trained}
     return CommandResult(data, parts)
+
+
+def _sizes(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(f"sizes: expected numbers between commas, got {text!r}") from None
