@@ -322,13 +322,16 @@ def _with_minutes(
         return replace(options, updates=updates if isinstance(updates, int) else options.updates)
     began = time.monotonic()
     trial = ScoresLearner(language, pieces, options)
-    stop = Stop(signals=False)
-    trial.advance(1, stop)
+    stop, sizes = Stop(signals=False), len(options.sizes)
+    for number in range(1, sizes + 1):  # each size may compile kernels of its own
+        trial.advance(number, stop)
     second = time.monotonic()
-    trial.advance(2, stop)
+    for number in range(sizes + 1, 2 * sizes + 1):
+        trial.advance(number, stop)
     now = time.monotonic()
-    evaluations = _EVALUATIONS * len(trial.held_out_ids)  # a document takes about as long as an update
-    fit = (60 * minutes - (now - began)) / (now - second) - evaluations / options.batch_size
+    # a document of an evaluation takes at each size about as long as one of an update
+    evaluations = _EVALUATIONS * len(trial.held_out_ids) * sizes
+    fit = (60 * minutes - (now - began)) / (now - second) * sizes - evaluations / options.batch_size
     return options.with_updates(int(fit))
 
 
