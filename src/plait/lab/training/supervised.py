@@ -364,8 +364,9 @@ def _check_objects(recipe: Any, stop_when: Any, callbacks: Iterable[Callback]) -
         raise ConfigError(f"stop_when: expected a function, got {stop_when!r}")
     called = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
     methods = [name for name in vars(Callback) if not name.startswith("_")]
-    if other := [callback for callback in called if not all(hasattr(callback, name) for name in methods)]:
-        raise ConfigError(f"callbacks: expected a list of Callback, got {type(other[0]).__name__}")
+    for callback in called:
+        if not (isinstance(callback, Callback) or all(hasattr(callback, name) for name in methods)):
+            raise ConfigError(f"callbacks: expected a list of Callback, got {type(callback).__name__}")
     return called
 
 
