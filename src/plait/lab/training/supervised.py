@@ -356,7 +356,7 @@ def _learner(
     return SupervisedLearner(network, task, recipe, device, group)
 
 
-def _check_objects(recipe: Any, stop_when: Any, callbacks: Iterable[Callback]) -> list[Callback]:
+def _check_objects(recipe: Any, stop_when: Any, callbacks: Any) -> list[Callback]:
     """Check the objects that `fit` calls or reads; return the callbacks."""
     if not isinstance(recipe, Recipe | None):
         raise ConfigError(f"recipe: expected a Recipe, got {type(recipe).__name__}; options are keywords too")
