@@ -40,7 +40,7 @@ from plait.lab.training.learner import (
 from plait.lab.training.memory_needed import check_update
 from plait.lab.training.module_state import note_trained_buffers, values_at_start
 from plait.lab.training.own_data import own_task, whole_epochs
-from plait.lab.training.own_model import check_logits, own_network
+from plait.lab.training.own_model import check_logits, check_model, own_network
 from plait.lab.training.process import Group, device_named
 from plait.lab.training.recipe import Recipe, updates_of
 from plait.lab.training.regression_sample import SEQUENCES, sample_of
@@ -356,6 +356,19 @@ def _learner(
     return SupervisedLearner(network, task, recipe, device, group)
 
 
+def _check_objects(recipe: Any, stop_when: Any, callbacks: Iterable[Callback]) -> list[Callback]:
+    """Check the objects that `fit` calls or reads; return the callbacks."""
+    if not isinstance(recipe, Recipe | None):
+        raise ConfigError(f"recipe: expected a Recipe, got {type(recipe).__name__}; options are keywords too")
+    if not (stop_when is None or callable(stop_when)):
+        raise ConfigError(f"stop_when: expected a function, got {stop_when!r}")
+    called = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+    methods = [name for name in vars(Callback) if not name.startswith("_")]
+    if other := [callback for callback in called if not all(hasattr(callback, name) for name in methods)]:
+        raise ConfigError(f"callbacks: expected a list of Callback, got {type(other[0]).__name__}")
+    return called
+
+
 def option_of_fit(name: str) -> str:
     """Return the name of an option of `fit`; for a name that other libraries use the error shows plait's.
 
@@ -397,7 +410,7 @@ def fit(
     *,
     held_out: Any = None,
     batch_first: bool | None = None,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     folder: Path | str | None = None,
     resume: bool = False,
     checkpoint_every: int = 500,
@@ -446,6 +459,8 @@ def fit(
     """
     for name in changes:
         option_of_fit(name)
+    check_model(model)
+    callbacks = _check_objects(recipe, stop_when, callbacks)
     if isinstance(task, Task):
         if held_out is not None or batch_first is not None:
             raise ConfigError("held_out, batch_first: for data of one's own; a task says both itself")
