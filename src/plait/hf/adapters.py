@@ -160,14 +160,14 @@ def _key(name: str) -> str:
 def _linear_layers(model: Any) -> dict[str, nn.Linear]:
     """Return the linear layers within the attention of every bounded layer, by name."""
     bounded = set(full_attention_layers(model))
-    found: dict[str, nn.Linear] = {}
+    layers: dict[str, nn.Linear] = {}
     for name, module in model.named_modules():
         is_attention = getattr(module, "layer_idx", None) in bounded and hasattr(module, "scaling")
-        for inner, layer in module.named_modules() if is_attention else ():
-            if isinstance(layer, nn.Linear):
-                found[f"{name}.{inner}"] = layer
-    if not found:
+        for inner, part in module.named_modules() if is_attention else ():
+            if isinstance(part, nn.Linear):
+                layers[f"{name}.{inner}"] = part
+    if not layers:
         raise ConfigError(
             f"adapter: expected linear layers in the attention of {type(model).__name__}, got none"
         )
-    return found
+    return layers

@@ -280,7 +280,7 @@ def test_a_tuned_model_loses_less_and_is_saved_with_its_scores(recipe, tmp_path)
     torch.testing.assert_close(other.model(ids).logits, expected)
     again = Scores.load(tmp_path / "run", other.model)
     assert again.adapter == scores.adapter != ""
-    assert torch.equal(again.head(0).linear, torch.zeros(2, 32)) == (recipe == "full")
+    assert bool(again.head(0).linear.any()) == (recipe == "eviction")
 
 
 def test_a_run_is_listed_and_names_its_command(tmp_path, capsys):
