@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 from plait.hf import BoundedCache, Scores  # noqa: E402
 from plait.hf.earned import earned_in_window  # noqa: E402
-from plait.hf.scores import model_checksum  # noqa: E402
+from plait.hf.saved import model_checksum  # noqa: E402
 from plait.hf.tapped import TappedCache  # noqa: E402
 from tests.hf.test_cache import FAMILIES, LARGE, SMALL, build, close, generate, logits, tokens  # noqa: E402
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -12,19 +10,35 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from plait.errors import ConfigError, DataError, check_choice, check_int, check_seed, require
-from plait.files import plain_bytes, write_whole, writing
+from plait.errors import ConfigError, DataError, check_choice, check_int, check_seed
+from plait.hf.adapters import adapter_of
 from plait.hf.policies import Token
+from plait.hf.saved import SavedFormat
 from plait.hf.tapped import TappedCache
 
-__all__ = ["FEATURES", "HEADER", "JUDGED", "MOST_WIDTH", "TENSORS", "Scores", "model_checksum"]
+__all__ = ["FEATURES", "HEADER", "JUDGED", "MOST_WIDTH", "TENSORS", "Scores"]
 
-FORMAT, VERSION = "plait scores", 1
 TENSORS, HEADER = "scores.safetensors", "scores.json"
 MOST_WIDTH = 4096
 FEATURES = ("states", "hidden")
 JUDGED = ("birth", "leaving")
-_MOST_TENSORS, _MOST_HEADER = 1 << 28, 1 << 20  # bytes
+FILES = SavedFormat(
+    name="plait scores",
+    version=1,
+    noun="trained scores",
+    tensors=TENSORS,
+    header=HEADER,
+    fields={
+        "cache": dict,
+        "width": int,
+        "features": str,
+        "judged": str,
+        "adapter": str,
+        "trained": dict,
+    },
+    # before there was a choice
+    defaults={"features": "states", "judged": "birth", "adapter": ""},
+)
 
 
 class Scores(nn.Module):
@@ -82,6 +96,7 @@ class Scores(nn.Module):
         self.window, self.capacity, self.sinks = window, capacity, sinks
         self.width, self.features, self.judged = width, features, judged
         self.trained = {}
+        self.adapter = ""  # checksum of the adapter that they were trained with
         sizes = _sizes(model)
         self.layers = tuple(sizes)
         with torch.random.fork_rng(devices=[]):
@@ -126,26 +141,17 @@ class Scores(nn.Module):
             OutputError: if the folder cannot be written.
         """
         self.check(model)
-        folder = Path(folder)
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        tensors = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
-        content = require("safetensors.torch", "hf").save(tensors)
-        header = {
-            "format": FORMAT,
-            "version": VERSION,
-            "model": {**_named(model), "checksum": model_checksum(model)},
+        fields = {
             "cache": {"window": self.window, "capacity": self.capacity, "sinks": self.sinks},
             "width": self.width,
             "features": self.features,
             "judged": self.judged,
+            "adapter": self.adapter,
             "layers": {str(index): self.head(index).size._asdict() for index in self.layers},
             "trained": self.trained,
-            "sha256": hashlib.sha256(content).hexdigest(),
         }
-        write_whole(folder / TENSORS, content)
-        write_whole(folder / HEADER, (json.dumps(header, indent=2, allow_nan=False) + "\n").encode())
-        return folder
+        FILES.write(Path(folder), self, model, fields)
+        return Path(folder)
 
     @classmethod
     def load(cls, folder: str | Path, model: Any) -> Self:
@@ -159,26 +165,29 @@ class Scores(nn.Module):
             DataError: if the files are missing, damaged or not scores.
         """
         folder = Path(folder)
-        header = _header(folder / HEADER)
-        content = _plain(folder / TENSORS, _MOST_TENSORS)
-        if hashlib.sha256(content).hexdigest() != header["sha256"]:
-            raise DataError(f"{folder / TENSORS}: is damaged or not what {HEADER} describes; copy both again")
-        _check_model(header["model"], model, folder)
+        header, content = FILES.read(folder, model)
+        path = folder / HEADER
+        if sorted(header["cache"]) != ["capacity", "sinks", "window"]:
+            raise DataError(
+                f"{path}: cache: expected window, capacity and sinks, got {header['cache']!r:.80}"
+            )
         try:
             kind = {name: header[name] for name in ("width", "features", "judged")}
             scores = cls(model, **header["cache"], **kind)
         except ConfigError as error:
-            raise DataError(f"{folder / HEADER}: {error}") from error
-        scores.trained = header["trained"]
-        scores._fill(content, folder / TENSORS)
+            raise DataError(f"{path}: {error}") from error
+        scores.trained, scores.adapter = header["trained"], header["adapter"]
+        FILES.fill(scores, content, folder)
+        scores._check_adapter(model)
         return scores.eval()
 
     def check(self, model: Any) -> None:
-        """Refuse a model with other layers, KV heads or sizes.
+        """Refuse a model with other layers, KV heads or sizes, or without the adapter of these scores.
 
         Raises:
             ConfigError: for such a model.
         """
+        self._check_adapter(model)
         expected = {index: self.head(index).size for index in self.layers}
         sizes = _sizes(model)
         if sizes != expected:
@@ -188,24 +197,16 @@ class Scores(nn.Module):
                 f"layer {other[0]}; train scores for this model (plait cache train)"
             )
 
-    def _fill(self, content: bytes, path: Path) -> None:
-        """Replace all weights by those of a file."""
-        safetensors = require("safetensors", "hf")
-        try:
-            tensors = require("safetensors.torch", "hf").load(content)
-        except safetensors.SafetensorError as error:
-            raise DataError(f"{path}: is no safetensors file ({error})") from error
-        own = self.state_dict()
-        for name in sorted({*own, *tensors}):
-            wanted, got = (
-                f"{x.dtype} {tuple(x.shape)}" if x is not None else "none"
-                for x in (own.get(name), tensors.get(name))
+    def _check_adapter(self, model: Any) -> None:
+        applied = adapter_of(model)
+        if self.adapter != ("" if applied is None else applied.digest):
+            raise ConfigError(
+                "scores: expected the model with the adapter they were trained with, got it "
+                f"{'without one' if applied is None else 'with another one'}; apply "
+                "Adapter.load(FOLDER, model).apply_to(model) first (--tuned FOLDER)"
+                if self.adapter
+                else "scores: expected the model they were trained for, got it with an adapter; remove it"
             )
-            if wanted != got:
-                raise DataError(f"{path}: {name}: expected {wanted}, got {got}")
-            if not tensors[name].isfinite().all():
-                raise DataError(f"{path}: {name}: expected finite numbers")
-        self.load_state_dict(tensors)
 
     def __repr__(self) -> str:
         cache = f"window={self.window}, capacity={self.capacity}, sinks={self.sinks}"
@@ -276,19 +277,6 @@ class _Head(nn.Module):
         return ranks
 
 
-def model_checksum(model: Any) -> str:
-    """Return the SHA-256 of a model's weights: names, shapes, and values rounded to bfloat16.
-
-    Rounded, so that the checksum is that of the same weights in float32 and in bfloat16.
-    """
-    total = hashlib.sha256()
-    for name, weight in sorted(model.named_parameters()):
-        total.update(f"{name} {tuple(weight.shape)}\n".encode())
-        values = weight.detach().to(torch.bfloat16).cpu().contiguous().view(-1)
-        total.update(values.view(torch.uint8).numpy().data)
-    return total.hexdigest()
-
-
 @torch.no_grad()
 def _sizes(model: Any) -> dict[int, HeadSize]:
     """Return the sizes of every bounded layer, read off one token's keys and values."""
@@ -321,56 +309,3 @@ def _rotated(model: Any, size: int) -> int:
     share = settings.get("partial_rotary_factor", 1.0)
     rotated = int(size * share) if isinstance(share, int | float) and 0 < share <= 1 else size
     return rotated - rotated % 2
-
-
-def _named(model: Any) -> dict[str, str]:
-    name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
-    return {"type": str(model.config.model_type), "name": Path(name).name}
-
-
-def _check_model(saved: dict[str, Any], model: Any, folder: Path) -> None:
-    here = _named(model)
-    matches = saved.get("type") == here["type"] and saved.get("checksum") == model_checksum(model)
-    if not matches:
-        raise ConfigError(
-            f"{folder}: expected the model the scores were trained for, {saved.get('name')!s:.80} "
-            f"({saved.get('type')!s:.40}, checksum {saved.get('checksum')!s:.12}), got {here['name']} "
-            f"({here['type']}) with other weights; load that model or train scores for this one"
-        )
-
-
-def _plain(path: Path, most: int) -> bytes:
-    try:
-        return plain_bytes(path, most)
-    except (OSError, ValueError) as error:
-        text = getattr(error, "strerror", None) or error
-        raise DataError(f"{path}: expected a folder of trained scores, cannot read it ({text})") from error
-
-
-def _header(path: Path) -> dict[str, Any]:
-    """Return the description of saved scores, with every field that is used checked."""
-    content = _plain(path, _MOST_HEADER)
-    try:
-        header = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: is not JSON ({error})") from error
-    named = isinstance(header, dict) and {"format": header.get("format"), "version": header.get("version")}
-    if named != {"format": FORMAT, "version": VERSION}:
-        raise DataError(f"{path}: expected format {FORMAT!r}, version {VERSION}, got {named or 'no object'}")
-    header.setdefault("features", "states")  # files of before there was a choice
-    header.setdefault("judged", "birth")
-    kinds = {
-        "model": dict,
-        "cache": dict,
-        "width": int,
-        "features": str,
-        "judged": str,
-        "trained": dict,
-        "sha256": str,
-    }
-    for name, kind in kinds.items():
-        if not isinstance(header.get(name), kind):
-            raise DataError(f"{path}: {name}: expected {kind.__name__}, got {header.get(name)!r:.80}")
-    if sorted(header["cache"]) != ["capacity", "sinks", "window"]:
-        raise DataError(f"{path}: cache: expected window, capacity and sinks, got {header['cache']!r:.80}")
-    return dict(header)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from plait._version import __version__
 from plait.errors import (
@@ -25,11 +25,11 @@ from plait.errors import (
     check_min,
     check_seed,
 )
-from plait.hf import Scores
+from plait.hf import Adapter, Scores
 from plait.hf.layer import Limits
 from plait.hf.scores import FEATURES, JUDGED, MOST_WIDTH
 from plait.lab.caches.choice import ChoiceRecipe
-from plait.lab.caches.eviction import EvictionRecipe
+from plait.lab.caches.eviction import EvictionRecipe, FullRecipe
 from plait.lab.caches.facts import FactWriter
 from plait.lab.caches.future_use import UsageRecipe
 from plait.lab.caches.models import LanguageModel
@@ -51,7 +51,9 @@ RECIPES: dict[str, type[UsageRecipe] | type[ChoiceRecipe] | type[EvictionRecipe]
     "usage": UsageRecipe,
     "choice": ChoiceRecipe,
     "eviction": EvictionRecipe,
+    "full": FullRecipe,
 }
+TUNED = ("none", "lora")
 MOST_DOCUMENTS = 4096  # documents per update
 _EVALUATIONS = 5  # evaluations on held-out texts per run
 _WARM_UP = 0.05  # share of the updates in which the learning rate rises
@@ -82,6 +84,12 @@ class ScoresOptions:
     """Share of the documents with facts that are asked for later."""
     answer_weight: float = 10.0
     """Weight of a token of an answer in the loss of recipe `eviction`."""
+    tune: str = "none"
+    """Part of the model that is trained with the scores: `none`, or `lora`, adapters of its attention."""
+    rank: int = 16
+    """Rank of the adapters."""
+    adapter_lr: float = 3e-4
+    """Largest learning rate of the adapters."""
     seed: int = 0
 
     @property
@@ -95,6 +103,15 @@ class ScoresOptions:
     def check(self, context: int) -> None:
         """Refuse values out of range, and documents too short for anything to be dropped."""
         check_choice(self.recipe, RECIPES, "recipe")
+        check_choice(self.tune, TUNED, "tune")
+        if self.tune == "lora" and not issubclass(RECIPES[self.recipe], EvictionRecipe):
+            raise ConfigError(
+                f"tune: expected recipe eviction, or full for a control, with lora, got {self.recipe}; start "
+                f"with scores that {self.recipe} trained (--start)"
+            )
+        if self.tune == "none" and self.recipe == FullRecipe.name:
+            raise ConfigError("recipe: full is a control of --tune lora; it trains no scores")
+        check_int(1, rank=self.rank)
         check_choice(self.features, FEATURES, "features")
         check_choice(self.judged, JUDGED, "judged")
         if not self.sizes:
@@ -106,7 +123,7 @@ class ScoresOptions:
         check_int(0, capacity=self.capacity, sinks=self.sinks)
         check_int(0, MOST_WIDTH, width=self.width)
         check_seed(seed=self.seed)
-        check_float32(0, lr=self.lr, answer_weight=self.answer_weight)
+        check_float32(0, lr=self.lr, answer_weight=self.answer_weight, adapter_lr=self.adapter_lr)
         check_min(0, facts=self.facts)
         if self.facts > 1:
             raise ConfigError(f"facts: expected a share, at most 1, got {self.facts:g}")
@@ -135,9 +152,7 @@ class ScoresLearner(Learner):
         start: Scores | None = None,
     ) -> None:
         model, self.options, self.device = language.model, options, language.device
-        self.recipe = _recipe(model, options)
-        self.formatter = ProgressFormat(self.recipe.score)
-        self.network: Scores = Scores(
+        self.scores = Scores(
             model,
             **options.limits._asdict(),
             width=options.width,
@@ -147,12 +162,22 @@ class ScoresLearner(Learner):
         )
         self.is_fresh = start is None
         if start is not None:
-            self.network.load_state_dict(start.state_dict())
+            self.scores.load_state_dict(start.state_dict())
+        self.adapter: Adapter | None = None
+        self.network: nn.Module = self.scores
+        self.lr = [options.lr or RECIPES[options.recipe].lr]
+        groups = [{"params": list(self.scores.parameters())}]
+        if options.tune == "lora":
+            self.adapter = Adapter(model, rank=options.rank, seed=options.seed).apply_to(model)
+            self.network = nn.ModuleDict({"scores": self.scores, "adapter": self.adapter})
+            self.lr.append(options.adapter_lr)
+            groups.append({"params": list(self.adapter.parameters())})
+        self.optimizer = torch.optim.AdamW(groups, lr=self.lr[0], weight_decay=0.01)
+        self.recipe = _recipe(model, options, self.adapter)
+        self.formatter = ProgressFormat(self.recipe.score)
         self.writer = FactWriter(language.tokenizer) if options.facts else None
         self.train_ids = _ids(part_of(pieces, "train"))
         self.held_out_ids = _ids(part_of(pieces, "held-out"))[: options.held_out]
-        self.lr = options.lr or self.recipe.lr
-        self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=self.lr, weight_decay=0.01)
         every = max(1, math.ceil(options.updates / _EVALUATIONS))
         self.schedule = Schedule(options.updates, evaluate_at=range(every, options.updates + 1, every))
 
@@ -162,12 +187,12 @@ class ScoresLearner(Learner):
         rows = range((number - 1) * options.batch_size, number * options.batch_size)
         ids, answers = self._batch([self._document(row) for row in rows], "train", rows)
         if number == 1 and self.is_fresh:
-            self.recipe.calibrate(self.network, ids)
+            self.recipe.calibrate(self.scores, ids)
         warm_up = min(1.0, number / max(1.0, _WARM_UP * options.updates))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr * warm_up * (1 - (number - 1) / options.updates)
+        for group, lr in zip(self.optimizer.param_groups, self.lr, strict=True):
+            group["lr"] = lr * warm_up * (1 - (number - 1) / options.updates)
         self.recipe.limits = options.limits.times(options.sizes[(number - 1) % len(options.sizes)])
-        figures = self.recipe.update(self.network, self.optimizer, ids, answers)
+        figures = self.recipe.update(self.scores, self.optimizer, ids, answers)
         wrong = [name for name, value in figures.items() if not math.isfinite(value)]
         if wrong:
             raise DivergedError(f"update {number}: the {wrong[0].replace('_', ' ')} is not finite")
@@ -183,7 +208,7 @@ class ScoresLearner(Learner):
             batch = self._batch([self.held_out_ids[row] for row in rows], "held-out", rows)
             for size in self.options.sizes:
                 self.recipe.limits = self.options.limits.times(size)
-                parts += [self.recipe.evaluate(self.network, *batch)] * len(rows)
+                parts += [self.recipe.evaluate(self.scores, *batch)] * len(rows)
         return {"held_out": {name: math.fsum(part[name] for part in parts) / len(parts) for name in parts[0]}}
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -206,10 +231,13 @@ class ScoresLearner(Learner):
         return self.train_ids[_order(self.options.seed, row // count, count)[row % count]]
 
 
-def _recipe(model: Any, options: ScoresOptions) -> UsageRecipe | ChoiceRecipe | EvictionRecipe:
-    if options.recipe == EvictionRecipe.name:
-        return EvictionRecipe(model, options.limits, options.answer_weight)
-    return RECIPES[options.recipe](model, options.limits)
+def _recipe(
+    model: Any, options: ScoresOptions, adapter: Adapter | None
+) -> UsageRecipe | ChoiceRecipe | EvictionRecipe:
+    kind = RECIPES[options.recipe]
+    if issubclass(kind, EvictionRecipe):
+        return kind(model, options.limits, options.answer_weight, adapter)
+    return kind(model, options.limits)
 
 
 @lru_cache(maxsize=4)
@@ -286,7 +314,10 @@ def train_scores(
         checkpoint_every=checkpoint_every,
         progress=progress,
     )
-    scores = fitted.network
+    scores, adapter = fitted.network, None
+    if isinstance(scores, nn.ModuleDict):
+        parts = dict(scores.items())
+        scores, adapter = parts["scores"], parts["adapter"]
     assert isinstance(scores, Scores)
     scores.trained = {
         "recipe": options.recipe,
@@ -302,6 +333,10 @@ def train_scores(
         "plait": __version__,
         "commit": commit(),
     }
+    if isinstance(adapter, Adapter):
+        adapter.trained = {**scores.trained, "lr": options.adapter_lr}
+        if folder is not None:
+            scores.adapter = adapter.save(folder, language.model)
     if folder is not None:
         scores.save(folder, language.model)
     return scores.eval(), fitted

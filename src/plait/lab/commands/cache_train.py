@@ -22,7 +22,7 @@ def train_cache(
     capacity: int,
     sinks: int = 4,
     out: Annotated[Path, option(metavar="FOLDER", aliases=("-o",))],
-    recipe: Literal["usage", "choice", "eviction"] = "usage",
+    recipe: Literal["usage", "choice", "eviction", "full"] = "usage",
     minutes: float | None = None,
     updates: Annotated[int | None, option(default="one pass over the texts")] = None,
     context: int = 1024,
@@ -35,6 +35,9 @@ def train_cache(
     held_out: int = 4,
     facts: float = 0.5,
     answer_weight: float = 10.0,
+    tune: Literal["none", "lora"] = "none",
+    rank: int = 16,
+    adapter_lr: float = 3e-4,
     start: Annotated[Path | None, option(metavar="FOLDER")] = None,
     seed: int = 0,
     resume: bool = False,
@@ -59,7 +62,7 @@ def train_cache(
         capacity: older states that the cache keeps.
         sinks: first states that the cache keeps.
         out: folder of the run and of the scores.
-        recipe: usage, choice or eviction.
+        recipe: usage, choice or eviction; full tunes as eviction does, with the full cache, as a control.
         minutes: as many updates as fit into this time, instead of --updates; two are timed first.
         updates: updates in all; each takes --batch-size documents.
         context: tokens of a document; at least sinks + 2 · window + capacity.
@@ -72,6 +75,9 @@ def train_cache(
         held_out: held-out documents of an evaluation.
         facts: share of the documents into which facts and questions about them are written.
         answer_weight: weight of a token of an answer in the loss of eviction.
+        tune: part of the model that is trained along: none, or lora, adapters of its attention (eviction).
+        rank: rank of the adapters.
+        adapter_lr: largest learning rate of the adapters.
         start: folder of scores to begin with; zero scores if left out.
         seed: of the initial weights and of the order of documents.
         resume: continue the run in the folder; all other options as at the start.
@@ -104,6 +110,9 @@ def train_cache(
         held_out=held_out,
         facts=facts,
         answer_weight=answer_weight,
+        tune=tune,
+        rank=rank,
+        adapter_lr=adapter_lr,
         seed=seed,
     )
     options.check(context)

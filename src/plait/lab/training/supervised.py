@@ -356,15 +356,17 @@ def _learner(
     return SupervisedLearner(network, task, recipe, device, group)
 
 
-def _check_objects(recipe: Any, stop_when: Any, callbacks: Iterable[Callback]) -> list[Callback]:
+def _check_objects(recipe: Any, stop_when: Any, callbacks: Any) -> list[Callback]:
     """Check the objects that `fit` calls or reads; return the callbacks."""
     if not isinstance(recipe, Recipe | None):
         raise ConfigError(f"recipe: expected a Recipe, got {type(recipe).__name__}; options are keywords too")
     if not (stop_when is None or callable(stop_when)):
         raise ConfigError(f"stop_when: expected a function, got {stop_when!r}")
     called = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
-    if other := [callback for callback in called if not isinstance(callback, Callback)]:
-        raise ConfigError(f"callbacks: expected a list of Callback, got {type(other[0]).__name__}")
+    methods = [name for name in vars(Callback) if not name.startswith("_")]
+    for callback in called:
+        if not (isinstance(callback, Callback) or all(hasattr(callback, name) for name in methods)):
+            raise ConfigError(f"callbacks: expected a list of Callback, got {type(callback).__name__}")
     return called
 
 

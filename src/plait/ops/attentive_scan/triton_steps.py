@@ -11,12 +11,13 @@ from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
 from plait.ops.attentive_scan import cuda_steps
-from plait.ops.attentive_scan.triton_step_kernels import attend_step, cell_step, unattend_step, uncell_step
+from plait.ops.attentive_scan.triton_step_kernels import attend_step, unattend_step
 from plait.ops.grad_limit import limit_of
 from plait.ops.scan.buffers import allocate
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, named
 from plait.ops.scan.cuda_graph import Tensors, replayed
 from plait.ops.scan.kinds import Scan
+from plait.ops.scan.triton_cell_steps import cell_step, uncell_step
 from plait.ops.scan.triton_launch import arguments, contiguous, launch
 from plait.ops.scan.weight_gradients import collect_gradients
 
