@@ -74,7 +74,7 @@ _LLAMA = Family(
     _defaults(32, 4096, 32, 32000, inner=11008, **_BIASES), ("attention_bias", "attention_bias", "mlp_bias")
 )
 _ATTENTION: tuple[Bias, Bias, Bias] = ("attention_bias", "attention_bias", False)
-_GPT = {"gated": False, "norm_params": 2}
+_GPT: dict[str, Any] = {"gated": False, "norm_params": 2}
 
 FAMILIES: dict[str, Family] = {
     "gpt2": Family(
