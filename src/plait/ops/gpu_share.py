@@ -15,9 +15,9 @@ _programs = 1
 def share_gpu(programs: int) -> None:
     """Tell kernels that this process is one of several programs on its GPU, from now on; 1 is the default.
 
-    Call it before a model's first pass. Kernels split a batch so that all programs together are done soonest;
-    sums have another order then, so results differ from those of a program alone in their last digits. Runs of
-    `plait reproduce --together N` call it, and record it as `gpu_shared_by`.
+    Call it before a model's first pass. Kernels split a batch so that all programs together are done
+    soonest; sums have another order then, so results differ from those of a program alone in their last
+    digits. Runs of `plait reproduce --together N` call it, and record it as `gpu_shared_by`.
     """
     global _programs
     check_min(1, programs=programs)
