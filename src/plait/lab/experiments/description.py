@@ -13,7 +13,7 @@ from plait.errors import ConfigError, check_choice, check_seed
 __all__ = ["MEANS_NOTHING", "Experiment", "Kind", "PlannedRun"]
 
 MEANS_NOTHING = "smoke runs: they test that everything works; ignore their numbers"
-Kind = Literal["table", "curves", "gradients", "attention", "transfer"]
+Kind = Literal["table", "curves", "gradients", "attention", "transfer", "shapes", "rates"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ class Experiment:
     """A table or figure: its source, its claim, and the runs that test it.
 
     `name` is that of its folder, `title` the heading of its page. `kind` is a table of scores, or the figure
-    that is drawn: curves, gradients, attention, transfer. `seeds` are those of every run.
+    that is drawn: curves, gradients, attention, transfer, shapes (depth against width), rates (the learning
+    rate for each of them). `seeds` are those of every run.
     `metric` describes the score; `updates_to` is the score for which the updates to reach it are reported;
     `needs` is the data set or package that must be available, or empty; `notes` list our own choices;
     `smoke` marks tiny runs whose numbers mean nothing.
