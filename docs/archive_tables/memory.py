@@ -426,7 +426,7 @@ def recall_rates() -> str:
 
 
 def unrun() -> str:
-    names = ("keeping", "keeping-settings", "like-for-like", "like-for-like-small", "like-for-like-search")
+    names = ("keeping", "keeping-settings", "like-for-like-search", "like-for-like")
     return not_run((name, "published") for name in names)
 
 

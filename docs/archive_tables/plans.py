@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from archive_tables.records import DASH, Attempt, archives, attempts, by, setting_key, table, whole
+from archive_tables.records import DASH, Attempt, archives, attempts, by, machines, setting_key, table, whole
 from plait.lab.experiments.catalogue import experiments
 from plait.lab.experiments.plan import Job, jobs_of
 
+TIMED_ON = "NVIDIA H200"
 FOLDERS = ("untangling", "memory", "popgym", "rl", "bounded")
 
 
@@ -43,7 +44,7 @@ def recorded() -> tuple[Attempt, ...]:
 
 
 def seconds_of(job: Job) -> tuple[float, bool] | None:
-    """Return what a job would take to its last update, and whether its own model and task were timed.
+    """Return what a job would take on an H200, and whether its own model and task were timed there.
 
     The time of an update is taken from runs on record: the median over those of the same model and task,
     else over those of the same task, else of the same model, and scaled by the number of steps.
@@ -58,11 +59,14 @@ def seconds_of(job: Job) -> tuple[float, bool] | None:
 
 @cache
 def _paces() -> dict[tuple[str, str], float]:
-    """Return seconds an update and a step, by model and task, by task, and by model."""
+    """Return seconds an update and a step on an H200, by model and task, by task, and by model.
+
+    Runs that had a CPU for a part of their updates say nothing about the GPU.
+    """
     seen: dict[tuple[str, str], list[float]] = {}
     for attempt in recorded():
         run = attempt.run
-        if run.updates and run.seconds:
+        if run.updates and run.seconds and machines([attempt]) == TIMED_ON:
             job = Job(run.name, "", "", 0, run.description, "", False)
             pace = run.seconds / run.updates / job.length
             model, task = run.description["model"]["name"], run.description["task"]["name"]
@@ -110,7 +114,7 @@ def not_run(names: Iterable[tuple[str, str]]) -> str:
                     else f"{whole(hours) if hours >= 10 else f'{hours:.1f}'}{mark}",
                 ]
             )
-    return table(["experiment", "column", "rows: seeds", "runs not made", "hours at most"], rows)
+    return table(["experiment", "column", "rows: seeds", "runs not made", "H200 hours at most"], rows)
 
 
 def rows_and_seeds(absent: Sequence[Job]) -> str:

@@ -371,7 +371,17 @@ def search() -> str:
 
 
 def unrun() -> str:
-    names = ("table5", "denoise", "transfer", "figure3", "table8", "table9", "figure10", "figure11")
+    names = (
+        "table5",
+        "denoise",
+        "transfer",
+        "figure2",
+        "figure3",
+        "table8",
+        "table9",
+        "figure10",
+        "figure11",
+    )
     once = ("recipes", "figure7", "figure9")
     return not_run(
         [

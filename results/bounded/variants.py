@@ -72,7 +72,7 @@ class _AllPairs(BoundedAttentionLayer):
         if state is not None or reset is not None or nudge is not None:
             raise NotImplementedError("this variant reads whole sequences")
         steps, rows = x.shape[:2]
-        stream, times = x.transpose(0, 1), torch.arange(steps)
+        stream, times = x.transpose(0, 1), torch.arange(steps, device=x.device)
         normed = self.block.before_attention(stream)
         query, key, value = self.block.projected(normed)
         energies = rotated(query, times[None]) @ rotated(key, times[None]).mT / query.shape[3] ** 0.5
@@ -81,14 +81,15 @@ class _AllPairs(BoundedAttentionLayer):
         ranks = scores.detach()
         if self.training and (noise := self.memory.noise or 0.0):
             ranks = ranks + gumbel_noise(noise, ranks.shape, ranks)
-        life = self.memory.lifetimes(ranks, age=torch.zeros(rows, dtype=torch.int64), reset=None, state=None)
+        age_before = torch.zeros(rows, dtype=torch.int64, device=x.device)
+        life = self.memory.lifetimes(ranks, age=age_before, reset=None, state=None)
         readable = (age >= 0) & (times[:, None] < life.deaths.unsqueeze(2))
         weights = self.weights(energies + self.term(scores, age), readable, scores, age)
         read = weights @ value
         births = times.expand(ranks.shape)
         entries = torch.cat([key, value, scores.unsqueeze(-1)], dim=-1)
-        every = Readable(entries, births, life.deaths, ranks)
-        ages = ages_before(torch.zeros(rows, dtype=torch.int64), None, steps)
+        every = Readable(entries, births, life.deaths, ranks, torch.zeros_like(births))
+        ages = ages_before(age_before, None, steps)
         output = self.block.after(stream, read).transpose(0, 1)
         after = self._packed(every.select(life.sources), ages[-1] + 1, steps)
         trace = self._trace([Reading(read, weights, readable, every)], ages) if need_trace else None

@@ -304,3 +304,23 @@ def test_unused_layer_is_reported() -> None:
     idle = next(layer for layer in profile.layers if layer.name == "idle: layer 0")
     assert "receives no gradient" in idle.verdict()
     assert idle.norms.tolist() == [0.0] * 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": None}, r"model: expected a torch.nn.Module, got NoneType"),
+        ({"model": nn.GRU}, r"model: expected a torch.nn.Module, got type"),
+        (
+            {"batch": nn.utils.rnn.pack_sequence([torch.zeros(3, 3)])},
+            r"batch: expected padded .*PackedSequence",
+        ),
+        ({"layers": "layers.0"}, r"layers: expected a list of names, got 'layers.0'"),
+        ({"threshold": math.nan}, r"threshold: expected at least 0, got nan"),
+        ({"threshold": -1}, r"threshold: expected at least 0, got -1"),
+    ],
+)
+def test_what_cannot_be_probed_is_one_line(arguments: dict[str, Any], message: str) -> None:
+    usual = {"model": nn.GRU(3, 4), "batch": torch.zeros(5, 2, 3), "loss": lambda output: output[0].sum()}
+    with pytest.raises(ConfigError, match=message):
+        probe(**{**usual, **arguments})

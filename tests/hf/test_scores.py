@@ -15,8 +15,8 @@ transformers = pytest.importorskip("transformers", reason="pip install 'plait[hf
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from plait.hf import BoundedCache, Scores  # noqa: E402
-from plait.hf.policies import Token  # noqa: E402
-from plait.hf.scores import model_checksum  # noqa: E402
+from plait.hf.earned import earned_in_window  # noqa: E402
+from plait.hf.saved import model_checksum  # noqa: E402
 from plait.hf.tapped import TappedCache  # noqa: E402
 from tests.hf.test_cache import FAMILIES, LARGE, SMALL, build, close, generate, logits, tokens  # noqa: E402
 
@@ -42,25 +42,27 @@ def saved(tmp_path):
 # In a cache
 
 
+@pytest.mark.parametrize("features", ["states", "hidden"])
 @pytest.mark.parametrize("family", [*FAMILIES, "Gemma3"])
-def test_chunks_of_any_size_keep_the_same_states(family):
+def test_chunks_of_any_size_keep_the_same_states(family, features):
     kinds = {"layer_types": ["sliding_attention", "full_attention"], "head_dim": 8}
     model, ids = build(family, **(kinds if family == "Gemma3" else {})), tokens()
-    scores = drawn(model)
+    scores = drawn(model, features=features)
     single = BoundedCache(model, **SMALL, scores=scores)
     expected = logits(model, ids, single, chunk=1)
     for chunk in (7, 40):
         cache = BoundedCache(model, **SMALL, scores=scores)
         close(logits(model, ids, cache, chunk), expected)
         assert all(torch.equal(cache.births(i), single.births(i)) for i in scores.layers)
-    other = BoundedCache(model, **SMALL, scores=drawn(model, seed=4))
+    other = BoundedCache(model, **SMALL, scores=drawn(model, seed=4, features=features))
     logits(model, ids, other)
     assert not torch.equal(other.births(scores.layers[0]), single.births(scores.layers[0]))
 
 
-def test_a_batch_padded_on_the_left_is_its_rows():
+@pytest.mark.parametrize("features", ["states", "hidden"])
+def test_a_batch_padded_on_the_left_is_its_rows(features):
     model, ids = build(), tokens(rows=3, length=36)
-    scores, lengths = drawn(model), [36, 21, 3]
+    scores, lengths = drawn(model, features=features), [36, 21, 3]
     mask = torch.arange(36) >= 36 - torch.tensor(lengths)[:, None]
     cache = BoundedCache(model, **SMALL, scores=scores)
     with torch.no_grad():
@@ -113,10 +115,10 @@ def states(model, ids):
     """Return the states of layer 0 of a text, as a cache has them."""
     seen = []
 
-    def attention(layer, query, key, value):
-        seen.append(Token(key, value, torch.arange(ids.shape[1]).expand(ids.shape), layer))
+    def attention(query, token):
+        seen.append(token)
         return torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, is_causal=True, enable_gqa=True
+            query, token.key, token.value, is_causal=True, enable_gqa=True
         )
 
     with torch.no_grad():
@@ -144,9 +146,9 @@ def test_a_tapped_cache_is_the_model():
     model, ids = build("GPTNeoX"), tokens()
     seen = []
 
-    def attention(layer, query, key, value):
-        seen.append((layer, key.shape))
-        return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+    def attention(query, token):
+        seen.append((token.layer, token.key.shape))
+        return torch.nn.functional.scaled_dot_product_attention(query, token.key, token.value, is_causal=True)
 
     cache = TappedCache(model, attention)
     expected = logits(model, ids, transformers.DynamicCache(config=model.config))
@@ -154,6 +156,33 @@ def test_a_tapped_cache_is_the_model():
     assert seen == [(0, (2, 4, 40, 8)), (1, (2, 4, 40, 8))]
     with pytest.raises(ConfigError, match="expected one call with a new TappedCache"):
         logits(model, ids, cache)
+
+
+def test_hidden_states_are_those_that_attention_reads():
+    """A linear layer of the attention maps the features to its values."""
+    model = build()
+    scores = Scores(model, **SMALL, features="hidden")
+    for token in states(model, tokens()):
+        values = model.model.layers[token.layer].self_attn.v_proj(scores.head(token.layer).features(token))
+        close(values.unflatten(2, (2, 8)).transpose(1, 2), token.value)
+
+
+@pytest.mark.parametrize("length", [12, 17, 3])
+def test_attention_earned_in_the_window_is_that_of_the_window_and_the_sinks(length):
+    window, sinks = 4, 2
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(2, 4, length, 8, generator=generator)
+    key = torch.randn(2, 2, length, 8, generator=generator)
+    earned = earned_in_window(query, key, window, sinks)
+    assert earned.shape == (2, 2, length, 2)
+    for j in range(length):
+        received = []
+        for t in range(j + 1, min(j + window, length)):
+            read = sorted({*range(min(sinks, t + 1)), *range(max(0, t - window + 1), t + 1)})
+            energies = query[1, 2:, t] @ key[1, 1, read].T / 8**0.5
+            received.append(energies.softmax(-1)[:, read.index(j)])
+        weights = torch.cat(received) if received else torch.zeros(1)
+        close(earned[1, 1, j].exp() - 1e-3, torch.stack([weights.max(), weights.sum()]))
 
 
 def test_every_part_has_a_gradient_and_calibration_standardises():
@@ -194,8 +223,10 @@ def test_scores_of_a_model_of_135_million_have_under_five_megabytes():
         eos_token_id=None,
         bos_token_id=None,
     )
-    scores = Scores(transformers.LlamaForCausalLM(config), window=64, capacity=188)
-    assert sum(value.nbytes for value in scores.state_dict().values()) < 5e6
+    model = transformers.LlamaForCausalLM(config)
+    for features in ("states", "hidden"):
+        scores = Scores(model, window=64, capacity=188, features=features, judged="leaving")
+        assert sum(value.nbytes for value in scores.state_dict().values()) < 5e6
 
 
 # On disk
@@ -206,7 +237,7 @@ def test_saved_scores_come_back_for_any_precision(saved):
     header = json.loads((folder / "scores.json").read_text())
     assert (header["format"], header["version"], header["model"]["type"]) == ("plait scores", 1, "llama")
     assert header["cache"] == {"window": 4, "capacity": 5, "sinks": 2}
-    assert header["layers"]["1"] == {"kv_heads": 2, "key": 8, "value": 8, "rotated": 8}
+    assert header["layers"]["1"] == {"kv_heads": 2, "key": 8, "value": 8, "rotated": 8, "hidden": 32}
     assert header["trained"] == {"recipe": "usage", "updates": 3}
     for dtype in (torch.float32, torch.bfloat16):
         again = Scores.load(folder, model.to(dtype))

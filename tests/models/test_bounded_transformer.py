@@ -26,7 +26,7 @@ MEMORIES = {
 }
 
 
-POSITIONS = ("clamped", "rotary")
+POSITIONS = ("clamped", "rotary", "counted")
 
 
 def build(memory, **options):
@@ -63,8 +63,14 @@ def kept(memory, scores, t):
     return sorted({*range(min(sinks, t + 1)), *best, *range(max(0, t + 1 - memory.window), t + 1)})
 
 
-def distance(layer, steps):
-    return min(steps, layer.memory.window) if layer.positions == "clamped" else steps
+def distance(layer, j, t, sets):
+    """The distance of state j at step t, of a head that could read the states `sets[i]` at step i."""
+    window = layer.memory.window
+    if t - j < window or layer.positions == "rotary":
+        return t - j
+    if layer.positions == "clamped":
+        return window
+    return window + sum(i in sets[i + window] for i in range(j + 1, t + 1 - window))
 
 
 def by_hand(model, x):
@@ -83,12 +89,15 @@ def by_hand(model, x):
         scores = normed @ worth.t()
         ranks = scores.detach()
         rows, held = [], []
+        readable_of = [[kept(memory, r, t) for t in range(len(x))] for r in ranks.t()]
         for t in range(len(x)):
             heads = []
             for head in range(model.heads):
-                readable = kept(memory, ranks[:, head], t)
+                readable = readable_of[head][t]
                 energies = [
-                    turned(query[t, head], distance(layer, t - j)) @ key[j, head] / math.sqrt(size)
+                    turned(query[t, head], distance(layer, j, t, readable_of[head]))
+                    @ key[j, head]
+                    / math.sqrt(size)
                     + scores[j, head]
                     for j in readable
                 ]
@@ -213,9 +222,10 @@ def test_a_value_that_is_not_finite_is_gone_with_its_state(positions):
         assert not output[:, 1].isnan().any()
 
 
-def test_a_state_far_back_is_read_as_one_that_just_left():
+@pytest.mark.parametrize("positions", ["clamped", "counted"])
+def test_a_state_far_back_is_read_as_one_that_just_left(positions):
     """So a stream can be longer than what was trained."""
-    model = build(LEARNED, num_layers=1, positions="clamped")
+    model = build(LEARNED, num_layers=1, positions=positions)
     special, blank = draw(2, 1, 3), torch.zeros(1, 1, 3, dtype=DOUBLE)
     with torch.no_grad():  # what is special is kept, blanks are not
         layer = model.layers[0]

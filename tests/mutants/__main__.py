@@ -29,6 +29,7 @@ from typing import Any
 from tests.mutants import draw
 from tests.mutants.copied import ROOT, Chosen, Copy, Ended, forked, warm
 from tests.mutants.cover import SOURCE, WORDS, Cover, learn
+from tests.mutants.workers import Queue, side_by_side
 
 FIRST = 0.25  # share of the time of a mutant that goes to the tests nearest to it, in a process of their own
 LONGEST = 0.5  # share of it that one test may take
@@ -50,10 +51,10 @@ def chosen(covered: Cover, seed: int, count: int, rooms: Sequence[str]) -> list[
     for line in rng.sample(sorted(lines), len(lines)):
         kind = rng.choice(sorted({mutant.kind for mutant in lines[line]}))
         mutant = rng.choice([mutant for mutant in lines[line] if mutant.kind == kind])
-        if covered.tests_of(mutant):
-            picked.append(mutant)
         if len(picked) == count:
             break
+        if covered.tests_of(mutant):
+            picked.append(mutant)
     return picked
 
 
@@ -145,6 +146,7 @@ def main() -> int:
         "--room", action="append", help="only files below this folder of src/plait; may be repeated"
     )
     parser.add_argument("--seconds", type=float, default=30, help="processor time of the tests of one mutant")
+    parser.add_argument("--together", type=int, default=1, help="mutants that are tried at the same time")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no mutant after this many")
     parser.add_argument(
         "--work", type=Path, default=ROOT / "build" / "mutants", help="folder of logs and copies"
@@ -162,35 +164,40 @@ def main() -> int:
         say(f"{work} is in use: expected one process a folder; name another with --work")
         return 2
     warm()
-    covered = learn(work, say, end)
+    covered = learn(work, say, end, options.together)
     drawn = chosen(covered, options.seed, options.mutants, options.room or [""])
     log = work / f"mutants-{options.seed}.jsonl"
-    texts = log.read_text().splitlines() if log.exists() else []
-    lines = {_key(line): line for line in map(json.loads, texts)}
+    lines = _by_key(log)
     # With more seconds than before, survivors are tried again.
     known = {
         key for key, line in lines.items() if line["result"] != "survived" or line["limit"] >= options.seconds
     }
     new = [(number, mutant) for number, mutant in enumerate(drawn) if _key(vars(mutant)) not in known]
     say(f"seed {options.seed}: {len(drawn)} mutants, {len(drawn) - len(new)} in {log.name} already")
-    if new:
-        copied = Copy(work / "copy")
+    waiting = Queue(new)
+
+    def try_some(worker: int) -> None:
+        copied = Copy(work / f"copy-{worker}")
         _compile_tests(copied)
         gc.collect()
         gc.freeze()
-    for number, mutant in new:
-        if time.monotonic() > end:
-            say(f"the {options.minutes:g} minutes are over")
-            break
-        line = tried(covered, copied, mutant, options.seconds)
-        with log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"number": number, **line}) + "\n")
-        lines[_key(line)] = line
-        what = f"{number} {mutant.file}:{mutant.line} {mutant.kind}"
-        say(f"{what}: {line['result']}, {line['seconds']} s, {line.get('by', '')}")
+        for number, mutant in waiting:
+            if time.monotonic() > end:
+                say(f"the {options.minutes:g} minutes are over")
+                return
+            line = tried(covered, copied, mutant, options.seconds)
+            with log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"number": number, **line}) + "\n")
+            what = f"{number} {mutant.file}:{mutant.line} {mutant.kind}"
+            say(f"{what}: {line['result']}, {line['seconds']} s, {line.get('by', '')}")
+
+    if new:
+        side_by_side(min(options.together, len(new)), try_some)
+    lines = _by_key(log)
     print(summary([*lines.values()]))
     return int(
-        bool(new) and _red_anyway(copied, {line["by"] for line in lines.values() if line.get("by")}, say)
+        bool(new)
+        and _red_anyway(Copy(work / "copy-0"), {line["by"] for line in lines.values() if line.get("by")}, say)
     )
 
 
@@ -204,6 +211,12 @@ def _red_anyway(copied: Copy, killers: set[str], say: Callable[[str], None]) -> 
     if ended.status not in (0, 1, 5):
         say(f"the tests that failed cannot be run again:\n{ended.output[-3000:]}")
     return bool(red) or ended.status not in (0, 1, 5)
+
+
+def _by_key(log: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Return the lines of a log, of each mutant the latest."""
+    texts = log.read_text().splitlines() if log.exists() else []
+    return {_key(line): line for line in map(json.loads, texts)}
 
 
 def _key(line: dict[str, Any]) -> tuple[Any, ...]:

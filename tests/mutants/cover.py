@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tests.mutants import draw
 from tests.mutants.copied import ROOT, Copy, forked
+from tests.mutants.workers import Queue, side_by_side
 
 SOURCE = "src/plait"
 # Tests of everything at once: what they tell about a line is not worth what they cost.
@@ -221,7 +222,7 @@ def _nearest_first(tests: list[Test], file: str) -> list[str]:
     return [name for _, _, name in sorted(ranked)]
 
 
-def learn(work: Path, say: Callable[[str], None], end: float) -> Cover:
+def learn(work: Path, say: Callable[[str], None], end: float, together: int = 1) -> Cover:
     """Return which tests enter which blocks: as `work` has it, or else recorded before `end`."""
     texts = {
         str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
@@ -229,47 +230,69 @@ def learn(work: Path, say: Callable[[str], None], end: float) -> Cover:
     }
     kept = work / f"cover-{_digest(texts)}"
     kept.mkdir(parents=True, exist_ok=True)
-    groups: dict[str, list[str]] = collections.defaultdict(list)
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        parts = path.relative_to(ROOT).parts
-        if parts[1] not in APART:
-            groups["-".join(parts[:2])].append("/".join(parts))
+    groups = _groups()
     written = {
         name: kept
         / f"{name}-{_digest({file: (ROOT / file).read_text(encoding='utf-8') for file in files})}.jsonl"
         for name, files in groups.items()
     }
-    missing = {name: files for name, files in groups.items() if not written[name].exists()}
+    missing = [name for name in groups if not written[name].exists()]
     if missing:
         numbers = number_blocks(texts)
-        copied = Copy(work / "instrumented")
-        for file, text in texts.items():
-            if not Path(file).stem.startswith("triton_"):  # Triton compiles no such call
-                copied.write(file, instrument(text, numbers[file]).encode())
-        copied.write("src/_plait_cover.py", RECORDER.encode())
-        out, others = copied.home / "records.jsonl", copied.home / "others.txt"
-        for name, files in missing.items():
-            began = time.monotonic()
-            if began > end:
-                say(f"no time to record what {name} executes")
-                continue
-            done = forked(copied, partial(_record, files, out, others), 2 * HOUR)
-            if done.status not in (0, 1, 5):
-                raise RuntimeError(
-                    f"{name}: expected pytest to end, got {done.status}:\n{done.output[-3000:]}"
-                )
-            last = done.output.strip().splitlines()[-1]
-            clock = time.monotonic() - began
-            say(f"{name}: {last}, {done.seconds:.0f} s of a processor, {clock:.0f} s by the clock")
-            written[name].with_suffix(".txt").write_text(done.output)
-            os.replace(out, written[name])
+        instrumented = {
+            file: instrument(text, numbers[file]).encode()
+            for file, text in texts.items()
+            if not Path(file).stem.startswith("triton_")  # Triton compiles no such call
+        }
+        # The groups with most tests first, so that no worker begins one when the others are done.
+        waiting = Queue(sorted(missing, key=lambda name: -sum(_size(file) for file in groups[name])))
+
+        def record(worker: int) -> None:
+            copied = Copy(work / f"instrumented-{worker}")
+            for file, text in instrumented.items():
+                copied.write(file, text)
+            copied.write("src/_plait_cover.py", RECORDER.encode())
+            for name in waiting:
+                if time.monotonic() > end:
+                    say(f"no time to record what {name} executes")
+                else:
+                    _record(name, groups[name], copied, written[name], say)
+
+        side_by_side(min(together, len(missing)), record)
     lines = [
         line for _, file in sorted(written.items()) if file.exists() for line in file.read_text().splitlines()
     ]
     return Cover(texts, [json.loads(line) for line in lines])
 
 
-def _record(files: list[str], out: Path, others: Path) -> int:
+def _groups() -> dict[str, list[str]]:
+    """Return the files of tests by their folder; those of `tests` itself are each a group."""
+    groups: dict[str, list[str]] = collections.defaultdict(list)
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        parts = path.relative_to(ROOT).parts
+        if parts[1] not in APART:
+            groups["-".join(parts[: max(len(parts) - 1, 2)])].append("/".join(parts))
+    return groups
+
+
+def _size(file: str) -> int:
+    return (ROOT / file).stat().st_size
+
+
+def _record(name: str, files: list[str], copied: Copy, written: Path, say: Callable[[str], None]) -> None:
+    out, others = copied.home / "records.jsonl", copied.home / "others.txt"
+    began = time.monotonic()
+    done = forked(copied, partial(_run_recorded, files, out, others), 2 * HOUR)
+    if done.status not in (0, 1, 5):
+        raise RuntimeError(f"{name}: expected pytest to end, got {done.status}:\n{done.output[-3000:]}")
+    last = done.output.strip().splitlines()[-1]
+    clock = time.monotonic() - began
+    say(f"{name}: {last}, {done.seconds:.0f} s of a processor, {clock:.0f} s by the clock")
+    written.with_suffix(".txt").write_text(done.output)
+    os.replace(out, written)
+
+
+def _run_recorded(files: list[str], out: Path, others: Path) -> int:
     import pytest
 
     out.touch()

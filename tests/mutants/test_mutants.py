@@ -12,6 +12,7 @@ import pytest
 
 from tests.mutants import __main__ as command, cover, draw
 from tests.mutants.copied import Ended
+from tests.mutants.workers import Queue, side_by_side
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -240,8 +241,9 @@ def test_a_project_from_end_to_end(tmp_path):
     # pytest's plugins take a second to import, each time; none is needed here.
     alone = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
-    def run(mutants, seconds=1):
+    def run(mutants, seconds=1, together=1):
         words = ["--seed", "1", "--mutants", str(mutants), "--seconds", str(seconds), "--work", str(work)]
+        words += ["--together", str(together)]
         done = subprocess.run(
             [sys.executable, "-c", RUN, str(project), *words],
             capture_output=True,
@@ -252,7 +254,7 @@ def test_a_project_from_end_to_end(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    out = run(9)
+    out = run(9, together=2)
     log = (work / "mutants-1.jsonl").read_text()
     assert "3 in mutants-1.jsonl already" in run(9)
     assert (work / "mutants-1.jsonl").read_text() == log
@@ -264,6 +266,19 @@ def test_a_project_from_end_to_end(tmp_path):
     assert "src/plait/sums.py:4" in out
     assert "2 in mutants-1.jsonl already" in run(9, seconds=2)  # what survived is tried on more tests
     assert (project / "src/plait/sums.py").read_text() == SMALL["src/plait/sums.py"]
+
+
+def test_workers_share_a_list_and_one_that_fails_is_named(tmp_path):
+    waiting = Queue(range(40))
+
+    def work(worker):
+        for number in waiting:
+            (tmp_path / f"{number}-{worker}").touch(exist_ok=False)
+
+    side_by_side(3, work)
+    assert sorted(int(path.name.partition("-")[0]) for path in tmp_path.iterdir()) == [*range(40)]
+    with pytest.raises(RuntimeError, match=r"workers \[1\] of 2"):
+        side_by_side(2, lambda worker: sys.exit(worker))
 
 
 @pytest.mark.parametrize(

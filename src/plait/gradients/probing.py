@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.utils.rnn import PackedSequence
 
 from plait.errors import ConfigError, DivergedError, PlaitError, check_min
 from plait.gradients.axes import suspicion
@@ -64,6 +65,13 @@ def probe(
     (9,)
     """
     check_min(1, sampled=sampled)
+    check_min(0, threshold=threshold)
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+    if isinstance(batch, PackedSequence):
+        raise ConfigError("batch: expected padded sequences, with one axis of time, got a PackedSequence")
+    if isinstance(layers, str):
+        raise ConfigError(f"layers: expected a list of names, got {layers!r}; write [{layers!r}]")
     measured = _Measurement(model, batch, loss, layers, time_axis, threshold, sampled)
     # Compiled parts run as they are: each probe has hooks of its own to compile, for one or two passes.
     with torch.enable_grad(), torch.compiler.set_stance("force_eager"):

@@ -3,8 +3,9 @@
 Needs `pip install 'plait[hf]'`. `BoundedCache` goes into a model's own `generate(past_key_values=...)`.
 """
 
+from plait.hf.adapters import Adapter
 from plait.hf.cache import BoundedCache
 from plait.hf.policies import POLICIES
 from plait.hf.scores import Scores
 
-__all__ = ["POLICIES", "BoundedCache", "Scores"]
+__all__ = ["POLICIES", "Adapter", "BoundedCache", "Scores"]

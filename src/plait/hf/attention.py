@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from plait.errors import ConfigError, require
 
-__all__ = ["LAYER", "attach", "is_attached"]
+__all__ = ["LAYER", "attach", "is_attached", "pass_hidden_states"]
 
 LAYER = "plait_layer"  # attribute of a key: the layer of a bounded cache that holds its past
 _PREFIX = "plait_"
@@ -35,6 +35,24 @@ def attach(model: Any) -> None:
     base = "eager" if model.config._attn_implementation == "eager" else "sdpa"
     _register()
     model.set_attn_implementation(_PREFIX + base)
+
+
+def pass_hidden_states(model: Any) -> None:
+    """Make the attention modules of a model pass their input to the layers of its cache that take it."""
+    for module in model.modules():
+        if hasattr(module, "layer_idx") and _keep_hidden not in module._forward_pre_hooks.values():
+            module.register_forward_pre_hook(_keep_hidden, with_kwargs=True)
+
+
+def _keep_hidden(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    kind = require("transformers.cache_utils", "hf").Cache
+    cache = next((x for x in (*options.values(), *args) if isinstance(x, kind)), None)
+    index: Any = module.layer_idx
+    if cache is None or index is None or index >= len(cache.layers):
+        return
+    layer = cache.layers[index]
+    if hasattr(layer, "hidden"):  # set again by the attention itself, where its layer has a number, too
+        layer.hidden = options.get("hidden_states", args[0] if args else None)
 
 
 def is_attached(config: Any) -> bool:

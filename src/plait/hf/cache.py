@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from plait.errors import ConfigError, check_int, check_seed, require
-from plait.hf.attention import attach
+from plait.hf.attention import attach, pass_hidden_states
 from plait.hf.layer import BoundedLayer, Limits
 from plait.hf.layers import full_attention_layers
 from plait.hf.policies import make_policy
@@ -91,6 +91,13 @@ class BoundedCache(cache_utils.Cache):
         super().__init__(layers=layers)
         self._bounded = bounded
         attach(model)
+        if scores is not None and scores.judged == "leaving":
+            raise ConfigError(
+                "scores: expected scores that judge a state at birth, got ones that judge it on leaving the "
+                "window, which only training measures so far; train with --judged birth"
+            )
+        if scores is not None and scores.features == "hidden":
+            pass_hidden_states(model)
 
     @property
     def slots(self) -> int:

@@ -34,6 +34,15 @@ class Limits(NamedTuple):
     def slots(self) -> int:
         return self.sinks + self.window + self.capacity
 
+    def times(self, factor: float) -> Limits:
+        """Return limits of another size, with the same sinks.
+
+        >>> Limits(window=64, capacity=188, sinks=4).times(0.5)
+        Limits(window=32, capacity=92, sinks=4)
+        """
+        slots, window = round(self.slots * factor), max(1, round(self.window * factor))
+        return Limits(window, max(0, slots - window - self.sinks), self.sinks)
+
 
 class BoundedLayer(cache_utils.CacheLayerMixin):
     """Slots of one layer, all allocated with the first token.
@@ -59,6 +68,7 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
         self.longest = getattr(config, "max_position_embeddings", None)
         self.below: BoundedLayer | None = None  # the bounded layer that the model reads before this one
         self.seen = 0
+        self.hidden: Tensor | None = None  # input of the model's layer, where the policy needs it
         self._is_waiting = False
         self._is_sorted = True
 
@@ -118,7 +128,8 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
         if valid is None:
             valid = torch.ones(len(key), steps, dtype=torch.bool, device=key.device)
         number = self.count.unsqueeze(1) + valid.cumsum(dim=1) - 1
-        ranks = self.policy.birth(Token(key, value, number, self.index)).detach().float()
+        hidden, self.hidden = self.hidden, None
+        ranks = self.policy.birth(Token(key, value, number, self.index, hidden)).detach().float()
         ranks = ranks.masked_fill(ranks.isnan(), -torch.inf)
         if self.policy.move is None and steps > 1:
             output = self._read_chunk(query, key, value, ranks, valid)

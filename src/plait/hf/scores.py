@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -12,29 +10,49 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from plait.errors import ConfigError, DataError, check_int, check_seed, require
-from plait.files import plain_bytes, write_whole, writing
+from plait.errors import ConfigError, DataError, check_choice, check_int, check_seed
+from plait.hf.adapters import adapter_of
 from plait.hf.policies import Token
+from plait.hf.saved import SavedFormat
 from plait.hf.tapped import TappedCache
 
-__all__ = ["HEADER", "MOST_WIDTH", "TENSORS", "Scores", "model_checksum"]
+__all__ = ["FEATURES", "HEADER", "JUDGED", "MOST_WIDTH", "TENSORS", "Scores"]
 
-FORMAT, VERSION = "plait scores", 1
 TENSORS, HEADER = "scores.safetensors", "scores.json"
 MOST_WIDTH = 4096
-_MOST_TENSORS, _MOST_HEADER = 1 << 28, 1 << 20  # bytes
+FEATURES = ("states", "hidden")
+JUDGED = ("birth", "leaving")
+FILES = SavedFormat(
+    name="plait scores",
+    version=1,
+    noun="trained scores",
+    tensors=TENSORS,
+    header=HEADER,
+    fields={
+        "cache": dict,
+        "width": int,
+        "features": str,
+        "judged": str,
+        "adapter": str,
+        "trained": dict,
+    },
+    # before there was a choice
+    defaults={"features": "states", "judged": "birth", "adapter": ""},
+)
 
 
 class Scores(nn.Module):
     r"""Scores that decide which of the older states a `BoundedCache` keeps.
 
-    A layer's head reads the values and the keys of all KV heads of a token and returns one float32 for each
-    KV head: $r_j = w·x_j + u·\mathrm{gelu}(Vx_j + b) + ρ·j/n$, with x_j the standardised features, j the
+    A layer's head reads features of a token and returns one float32 for each KV head:
+    $r_j = w·x_j + u·\mathrm{gelu}(Vx_j + b) + ρ·j/n$, with x_j the standardised features, j the
     token's number and n = window + capacity. ρ, one number for a head, is how fast states become worthless;
     every state's score falls behind at that rate, so ranks are fixed at birth all the same.
 
-    Keys are read as the lengths of their rotated pairs, which no position changes, so scores mean at token
-    8,000 what they meant at token 800. The order by r_j decides and nothing else: scores enter no attention.
+    Features are the hidden state that the layer's attention reads ("hidden"), or its keys and values of all
+    KV heads ("states"), keys as the lengths of their rotated pairs. No position changes either, so scores
+    mean at token 8,000 what they meant at token 800. The order by r_j decides and nothing else: scores enter
+    no attention.
     New scores are zero and keep the first states that leave the window; `plait cache train` trains them.
 
     Args:
@@ -43,6 +61,7 @@ class Scores(nn.Module):
         capacity: older states kept by these.
         sinks: first states kept by these.
         width: hidden features of a head; 0 for a linear one.
+        features: what a head reads, "states" or "hidden".
         seed: of the initial weights.
 
     >>> from transformers import LlamaConfig, LlamaForCausalLM
@@ -56,20 +75,36 @@ class Scores(nn.Module):
     trained: dict[str, Any]
 
     def __init__(
-        self, model: Any, *, window: int, capacity: int, sinks: int = 4, width: int = 64, seed: int = 0
+        self,
+        model: Any,
+        *,
+        window: int,
+        capacity: int,
+        sinks: int = 4,
+        width: int = 64,
+        features: str = "states",
+        judged: str = "birth",
+        seed: int = 0,
     ) -> None:
         super().__init__()
+        check_choice(judged, JUDGED, "judged")
+        check_choice(features, FEATURES, "features")
         check_int(1, window=window)
         check_int(0, capacity=capacity, sinks=sinks)
         check_int(0, MOST_WIDTH, width=width)
         check_seed(seed=seed)
-        self.window, self.capacity, self.sinks, self.width = window, capacity, sinks, width
+        self.window, self.capacity, self.sinks = window, capacity, sinks
+        self.width, self.features, self.judged = width, features, judged
         self.trained = {}
+        self.adapter = ""  # checksum of the adapter that they were trained with
         sizes = _sizes(model)
         self.layers = tuple(sizes)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            heads = {str(index): _Head(size, width, window + capacity) for index, size in sizes.items()}
+            heads = {
+                str(index): _Head(size, features, width, window + capacity, judged == "leaving")
+                for index, size in sizes.items()
+            }
         self.heads = nn.ModuleDict(heads).to(model.device)
 
     def forward(self, token: Token) -> Tensor:
@@ -106,24 +141,17 @@ class Scores(nn.Module):
             OutputError: if the folder cannot be written.
         """
         self.check(model)
-        folder = Path(folder)
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        tensors = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
-        content = require("safetensors.torch", "hf").save(tensors)
-        header = {
-            "format": FORMAT,
-            "version": VERSION,
-            "model": {**_named(model), "checksum": model_checksum(model)},
+        fields = {
             "cache": {"window": self.window, "capacity": self.capacity, "sinks": self.sinks},
             "width": self.width,
+            "features": self.features,
+            "judged": self.judged,
+            "adapter": self.adapter,
             "layers": {str(index): self.head(index).size._asdict() for index in self.layers},
             "trained": self.trained,
-            "sha256": hashlib.sha256(content).hexdigest(),
         }
-        write_whole(folder / TENSORS, content)
-        write_whole(folder / HEADER, (json.dumps(header, indent=2, allow_nan=False) + "\n").encode())
-        return folder
+        FILES.write(Path(folder), self, model, fields)
+        return Path(folder)
 
     @classmethod
     def load(cls, folder: str | Path, model: Any) -> Self:
@@ -137,25 +165,29 @@ class Scores(nn.Module):
             DataError: if the files are missing, damaged or not scores.
         """
         folder = Path(folder)
-        header = _header(folder / HEADER)
-        content = _plain(folder / TENSORS, _MOST_TENSORS)
-        if hashlib.sha256(content).hexdigest() != header["sha256"]:
-            raise DataError(f"{folder / TENSORS}: is damaged or not what {HEADER} describes; copy both again")
-        _check_model(header["model"], model, folder)
+        header, content = FILES.read(folder, model)
+        path = folder / HEADER
+        if sorted(header["cache"]) != ["capacity", "sinks", "window"]:
+            raise DataError(
+                f"{path}: cache: expected window, capacity and sinks, got {header['cache']!r:.80}"
+            )
         try:
-            scores = cls(model, **header["cache"], width=header["width"])
+            kind = {name: header[name] for name in ("width", "features", "judged")}
+            scores = cls(model, **header["cache"], **kind)
         except ConfigError as error:
-            raise DataError(f"{folder / HEADER}: {error}") from error
-        scores.trained = header["trained"]
-        scores._fill(content, folder / TENSORS)
+            raise DataError(f"{path}: {error}") from error
+        scores.trained, scores.adapter = header["trained"], header["adapter"]
+        FILES.fill(scores, content, folder)
+        scores._check_adapter(model)
         return scores.eval()
 
     def check(self, model: Any) -> None:
-        """Refuse a model with other layers, KV heads or sizes.
+        """Refuse a model with other layers, KV heads or sizes, or without the adapter of these scores.
 
         Raises:
             ConfigError: for such a model.
         """
+        self._check_adapter(model)
         expected = {index: self.head(index).size for index in self.layers}
         sizes = _sizes(model)
         if sizes != expected:
@@ -165,24 +197,16 @@ class Scores(nn.Module):
                 f"layer {other[0]}; train scores for this model (plait cache train)"
             )
 
-    def _fill(self, content: bytes, path: Path) -> None:
-        """Replace all weights by those of a file."""
-        safetensors = require("safetensors", "hf")
-        try:
-            tensors = require("safetensors.torch", "hf").load(content)
-        except safetensors.SafetensorError as error:
-            raise DataError(f"{path}: is no safetensors file ({error})") from error
-        own = self.state_dict()
-        for name in sorted({*own, *tensors}):
-            wanted, got = (
-                f"{x.dtype} {tuple(x.shape)}" if x is not None else "none"
-                for x in (own.get(name), tensors.get(name))
+    def _check_adapter(self, model: Any) -> None:
+        applied = adapter_of(model)
+        if self.adapter != ("" if applied is None else applied.digest):
+            raise ConfigError(
+                "scores: expected the model with the adapter they were trained with, got it "
+                f"{'without one' if applied is None else 'with another one'}; apply "
+                "Adapter.load(FOLDER, model).apply_to(model) first (--tuned FOLDER)"
+                if self.adapter
+                else "scores: expected the model they were trained for, got it with an adapter; remove it"
             )
-            if wanted != got:
-                raise DataError(f"{path}: {name}: expected {wanted}, got {got}")
-            if not tensors[name].isfinite().all():
-                raise DataError(f"{path}: {name}: expected finite numbers")
-        self.load_state_dict(tensors)
 
     def __repr__(self) -> str:
         cache = f"window={self.window}, capacity={self.capacity}, sinks={self.sinks}"
@@ -190,15 +214,18 @@ class Scores(nn.Module):
 
 
 class HeadSize(NamedTuple):
-    """Sizes of a layer: its KV heads, features of a key and a value, and those of a key that are rotated."""
+    """Sizes of a layer: KV heads, features of a key and a value, of a key's rotated part, hidden states."""
 
     kv_heads: int
     key: int
     value: int
     rotated: int
+    hidden: int
 
-    @property
-    def features(self) -> int:
+    def count(self, features: str) -> int:
+        """Return the number of features that a head reads."""
+        if features == "hidden":
+            return self.hidden
         return self.kv_heads * (self.value + self.key - self.rotated // 2)
 
 
@@ -208,21 +235,30 @@ class _Head(nn.Module):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, size: HeadSize, width: int, horizon: int) -> None:
+    def __init__(self, size: HeadSize, features: str, width: int, horizon: int, late: bool) -> None:
         super().__init__()
-        self.size, self.horizon = size, horizon
-        count, outputs = size.features, size.kv_heads
+        self.size, self.reads, self.horizon = size, features, horizon
+        count, outputs = size.count(features), size.kv_heads
         self.register_buffer("mean", torch.zeros(count))
         self.register_buffer("scale", torch.ones(count))
         self.linear = nn.Parameter(torch.zeros(outputs, count))
         self.recency = nn.Parameter(torch.zeros(outputs))
+        if late:
+            self.earned = nn.Parameter(torch.zeros(outputs, 2))
         if width:
             self.hidden = nn.Parameter(torch.randn(width, count) / math.sqrt(count))
             self.bias = nn.Parameter(torch.zeros(width))
             self.out = nn.Parameter(torch.zeros(outputs, width))
 
     def features(self, token: Token) -> Tensor:
-        """Return (B, n, features): values, lengths of a key's rotated pairs, and what is not rotated."""
+        """Return (B, n, features): the hidden state, or values and keys, as lengths of rotated pairs."""
+        if self.reads == "hidden":
+            if token.hidden is None:
+                raise ConfigError(
+                    "scores: expected a model whose attention modules have a layer_idx and take the hidden "
+                    "states, got another; train scores with --features states for it"
+                )
+            return token.hidden.float()
         key, value = token.key.float(), token.value.float()
         first, second = key[..., : self.size.rotated].chunk(2, dim=-1)
         parts = (value, torch.hypot(first, second), key[..., self.size.rotated :])
@@ -235,20 +271,10 @@ class _Head(nn.Module):
             if hasattr(self, "hidden"):
                 ranks = ranks + gelu(x @ self.hidden.T + self.bias) @ self.out.T
             ranks = ranks + self.recency * (token.number / self.horizon).unsqueeze(-1)
-        return ranks.transpose(1, 2)
-
-
-def model_checksum(model: Any) -> str:
-    """Return the SHA-256 of a model's weights: names, shapes, and values rounded to bfloat16.
-
-    Rounded, so that the checksum is that of the same weights in float32 and in bfloat16.
-    """
-    total = hashlib.sha256()
-    for name, weight in sorted(model.named_parameters()):
-        total.update(f"{name} {tuple(weight.shape)}\n".encode())
-        values = weight.detach().to(torch.bfloat16).cpu().contiguous().view(-1)
-        total.update(values.view(torch.uint8).numpy().data)
-    return total.hexdigest()
+            ranks = ranks.transpose(1, 2)
+            if token.earned is not None:
+                ranks = ranks + (token.earned * self.earned.unsqueeze(1)).sum(dim=-1)
+        return ranks
 
 
 @torch.no_grad()
@@ -256,9 +282,11 @@ def _sizes(model: Any) -> dict[int, HeadSize]:
     """Return the sizes of every bounded layer, read off one token's keys and values."""
     sizes: dict[int, HeadSize] = {}
 
-    def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attention(query: Tensor, token: Token) -> Tensor:
+        key, value = token.key, token.value
+        hidden = 0 if token.hidden is None else token.hidden.shape[2]
         rotated = _rotated(model, key.shape[3])
-        sizes[layer] = HeadSize(key.shape[1], key.shape[3], value.shape[3], rotated)
+        sizes[token.layer] = HeadSize(key.shape[1], key.shape[3], value.shape[3], rotated, hidden)
         return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
 
     cache = TappedCache(model, attention)  # raises for a model that cannot be bounded
@@ -281,46 +309,3 @@ def _rotated(model: Any, size: int) -> int:
     share = settings.get("partial_rotary_factor", 1.0)
     rotated = int(size * share) if isinstance(share, int | float) and 0 < share <= 1 else size
     return rotated - rotated % 2
-
-
-def _named(model: Any) -> dict[str, str]:
-    name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
-    return {"type": str(model.config.model_type), "name": Path(name).name}
-
-
-def _check_model(saved: dict[str, Any], model: Any, folder: Path) -> None:
-    here = _named(model)
-    matches = saved.get("type") == here["type"] and saved.get("checksum") == model_checksum(model)
-    if not matches:
-        raise ConfigError(
-            f"{folder}: expected the model the scores were trained for, {saved.get('name')!s:.80} "
-            f"({saved.get('type')!s:.40}, checksum {saved.get('checksum')!s:.12}), got {here['name']} "
-            f"({here['type']}) with other weights; load that model or train scores for this one"
-        )
-
-
-def _plain(path: Path, most: int) -> bytes:
-    try:
-        return plain_bytes(path, most)
-    except (OSError, ValueError) as error:
-        text = getattr(error, "strerror", None) or error
-        raise DataError(f"{path}: expected a folder of trained scores, cannot read it ({text})") from error
-
-
-def _header(path: Path) -> dict[str, Any]:
-    """Return the description of saved scores, with every field that is used checked."""
-    content = _plain(path, _MOST_HEADER)
-    try:
-        header = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: is not JSON ({error})") from error
-    named = isinstance(header, dict) and {"format": header.get("format"), "version": header.get("version")}
-    if named != {"format": FORMAT, "version": VERSION}:
-        raise DataError(f"{path}: expected format {FORMAT!r}, version {VERSION}, got {named or 'no object'}")
-    kinds = {"model": dict, "cache": dict, "width": int, "trained": dict, "sha256": str}
-    for name, kind in kinds.items():
-        if not isinstance(header.get(name), kind):
-            raise DataError(f"{path}: {name}: expected {kind.__name__}, got {header.get(name)!r:.80}")
-    if sorted(header["cache"]) != ["capacity", "sinks", "window"]:
-        raise DataError(f"{path}: cache: expected window, capacity and sinks, got {header['cache']!r:.80}")
-    return dict(header)

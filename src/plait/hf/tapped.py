@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from plait.errors import ConfigError, require
-from plait.hf.attention import LAYER, attach, is_attached
+from plait.hf.attention import LAYER, attach, is_attached, pass_hidden_states
 from plait.hf.layers import full_attention_layers
+from plait.hf.policies import Token
 
 __all__ = ["Attention", "TappedCache"]
 
 cache_utils: Any = require("transformers.cache_utils", "hf")
 
-# (layer, query (B, heads, T, D), key (B, H, T, D), value (B, H, T, D)) -> (B, heads, T, D); energies are
-# query·key/√D.
-Attention = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+# (query (B, heads, T, D), the states of a layer) -> (B, heads, T, D); energies are query·key/√D.
+Attention = Callable[[Tensor, Token], Tensor]
 
 
 class TappedCache(cache_utils.Cache):
@@ -39,6 +40,7 @@ class TappedCache(cache_utils.Cache):
             layers[index] = _TappedLayer(index, attention, config)
         super().__init__(layers=layers)
         attach(model)
+        pass_hidden_states(model)
 
 
 class _TappedLayer(cache_utils.CacheLayerMixin):
@@ -49,6 +51,7 @@ class _TappedLayer(cache_utils.CacheLayerMixin):
         super().__init__()
         self.index, self.attention, self.config = index, attention, config
         self.is_used = False
+        self.hidden: Tensor | None = None
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         self.is_initialized = True
@@ -69,7 +72,9 @@ class _TappedLayer(cache_utils.CacheLayerMixin):
         """Return what the queries read; `valid` is not all True only with padding, which is not supported."""
         if scaling is not None:
             query = query * (scaling * query.shape[3] ** 0.5)
-        return self.attention(self.index, query, key, value)
+        number = torch.arange(key.shape[2], device=key.device).expand(len(key), -1)
+        hidden, self.hidden = self.hidden, None
+        return self.attention(query, Token(key, value, number, self.index, hidden))
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return query_length, 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from plait.errors import ConfigError, check_choice
 from plait.memory import FullMemory, Memory, RelevancyMemory, UniformMemory, WindowMemory
-from plait.models.reading import POSITIONS
+from plait.models.positions import POSITIONS
 
 __all__ = ["MEMORIES", "bounded_memory", "checked_positions", "memory_options"]
 

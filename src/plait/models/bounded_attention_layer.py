@@ -9,7 +9,8 @@ from plait.errors import ConfigError, ShapeError, check_choice
 from plait.memory import RelevancyMemory, WindowMemory
 from plait.models.block import Block
 from plait.models.layer import Layer, cast_state, gumbel_noise
-from plait.models.reading import POSITIONS, Readable, Reading, read_by_positions, readings
+from plait.models.positions import DIGITS, POSITIONS, Far, after_call, far_positions, from_digits, to_digits
+from plait.models.reading import Readable, Reading, read_by_positions, readings
 from plait.models.torch_tools import needs_reference
 from plait.ops.attention import accumulation_dtype
 from plait.ops.lifetimes import LifetimeState, gather_kept
@@ -25,8 +26,9 @@ class BoundedAttentionLayer(Layer):
 
     The memory's `slots` (B, heads·κ, 2·d + 1) hold key, value and score of a state, head after head, each
     head's κ states in the order of birth, empty slots first; `relevance` holds the keys by which they were
-    ranked. `hidden` is h_T, which no later step reads. A trace has the same slots, and the weights in it are
-    divided by the number of heads, so that those of a step add up to 1.
+    ranked. With counted positions a slot has `DIGITS` more entries, the number of admissions since its own.
+    `hidden` is h_T, which no later step reads. A trace has the same slots, and the weights in it are divided
+    by the number of heads, so that those of a step add up to 1.
 
     Args:
         width: features of x_t and h_t.
@@ -36,7 +38,8 @@ class BoundedAttentionLayer(Layer):
         bias: whether linear maps and norms have biases.
         device: device of the weights.
         dtype: dtype of the weights.
-        positions: "clamped" (distances count up to the window), or "rotary" (true distances).
+        positions: "rotary" (true distances), "clamped" (up to the window) or "counted" (beyond the window
+            only admitted states count).
         backend: "auto", or "reference" (the definition, all pairs of steps at once).
 
     >>> layer = BoundedAttentionLayer(8, 2, 1, RelevancyMemory(2, 1, relevance="learned"))
@@ -78,7 +81,7 @@ class BoundedAttentionLayer(Layer):
 
     @property
     def slot_size(self) -> int:
-        return 2 * (self.hidden_size // self.heads) + 1
+        return 2 * (self.hidden_size // self.heads) + 1 + DIGITS * self._counts
 
     def initial_state(
         self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
@@ -130,14 +133,19 @@ class BoundedAttentionLayer(Layer):
         life = self.memory.lifetimes(ranks, age=age, reset=reset, state=carried)
         entries = torch.cat([key, value, scores.to(key.dtype).unsqueeze(-1)], dim=-1).to(x.dtype)
         births = torch.arange(steps, device=x.device).expand(ranks.shape)
-        own = Readable(entries, births, births, ranks)
+        own = Readable(entries, births, births, ranks, torch.zeros_like(births))
         every = (own if cached is None else cached.joined(own))._replace(deaths=life.deaths)
+        far = far_positions(
+            self.positions, every.births, every.deaths, every.places, self.memory.window, steps
+        )
+        if far is not None:
+            every = every._replace(places=far.states)
         parts: list[Reading] = []
         if need_trace or self._earns or needs_reference():
-            parts = list(readings(query, every, self._reach, self.slots, self.backend))
+            parts = list(readings(query, every, self.memory.window, far, self.slots, self.backend))
             read = torch.cat([part.output for part in parts], dim=2)
         else:
-            read = self._read(query, every)
+            read = self._read(query, every, far)
         if self._earns:
             every = every._replace(ranks=self._credited(every, parts[0].weights))
             parts = [parts[0]._replace(states=every)]
@@ -145,6 +153,8 @@ class BoundedAttentionLayer(Layer):
         output = self.block.after(stream, read).transpose(0, 1).to(x.dtype)
         if nudge is not None:
             output = output + nudge
+        if far is not None and self._counts:
+            every = every._replace(places=after_call(far, every.births, self.memory.window))
         ages = ages_before(age, reset, steps)
         after = self._packed(every.select(life.sources), ages[-1] + 1, steps)
         remember(after, None)
@@ -152,9 +162,8 @@ class BoundedAttentionLayer(Layer):
         return LayerResult(output, LayerState(output[-1], None, after), trace)
 
     @property
-    def _reach(self) -> int | None:
-        """Return the largest distance that positions distinguish, None without a limit."""
-        return self.memory.window if self.positions == "clamped" else None
+    def _counts(self) -> bool:
+        return self.positions == "counted"
 
     @property
     def _earns(self) -> bool:
@@ -191,27 +200,32 @@ class BoundedAttentionLayer(Layer):
         by_head = (self.heads, self.slots)
         born, ranks = born.unflatten(1, by_head), relevance.unflatten(1, by_head).float()
         births = torch.where(born >= 0, born - age[:, None, None], 0)
-        entries = slots.unflatten(1, by_head)
-        return Readable(entries, births, births, ranks), LifetimeState(ranks, births)
+        entries, places = slots.unflatten(1, by_head), torch.zeros_like(births)
+        if self._counts:
+            entries, places = entries[..., :-DIGITS], from_digits(entries[..., -DIGITS:])
+        return Readable(entries, births, births, ranks, places), LifetimeState(ranks, births)
 
     def _packed(self, kept: Readable, age: Tensor, steps: int) -> MemoryState:
         """Return the states kept after `steps` as a memory; the inverse of `_unpacked`."""
         is_empty = kept.deaths <= 0
         born = torch.where(is_empty, -1, age[:, None, None] + kept.births - steps)
         relevance = kept.ranks.to(accumulation_dtype(kept.entries.dtype))
-        return MemoryState(kept.entries.flatten(1, 2), relevance.flatten(1), born.flatten(1), age)
+        entries = kept.entries
+        if self._counts:
+            entries = torch.cat([entries, to_digits(kept.places, entries.dtype)], dim=-1)
+        return MemoryState(entries.flatten(1, 2), relevance.flatten(1), born.flatten(1), age)
 
     def _credited(self, states: Readable, weights: Tensor) -> Tensor:
         """Return the ranks after one step: states in the window earn the weight with which they were read."""
         in_window = states.births > -self.memory.window
         return states.ranks + torch.where(in_window, weights[:, :, 0].detach(), 0).float()
 
-    def _read(self, query: Tensor, states: Readable) -> Tensor:
+    def _read(self, query: Tensor, states: Readable, far: Far | None) -> Tensor:
         """Return the outputs without the attention weights."""
         memory = self.memory
         sinks = getattr(memory, "sinks", 0)
         capacity = self.slots - memory.window - sinks
-        return read_by_positions(query, states, memory.window, capacity, sinks, self._reach, self.backend)
+        return read_by_positions(query, states, memory.window, capacity, sinks, far, self.backend)
 
     def _trace(self, readings: list[Reading], ages: Tensor) -> Trace:
         """Return the trace: which state each slot of each head holds at each step."""

@@ -1,9 +1,4 @@
-"""Attention of a Transformer's heads over their bounded memories, with the weights.
-
-Positions are "rotary": true distances, as in full attention. Or they are "clamped": the distance between a
-query at step t and a key born at step b counts as min(t − b, window). A state that left the window is then
-read in the same way at any distance, and a stream may be longer than the training sequences.
-"""
+"""Attention of a Transformer's heads over their bounded memories, with the weights."""
 
 from __future__ import annotations
 
@@ -13,15 +8,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from plait.models.positions import Far
 from plait.models.rotation import rotated
 from plait.ops.attention import accumulation_dtype
 from plait.ops.bounded_attention import bounded_attention
 from plait.ops.lifetimes import gather_kept
 from plait.ops.slots import latest
 
-__all__ = ["POSITIONS", "Readable", "Reading", "read_by_positions", "readings"]
+__all__ = ["Readable", "Reading", "read_by_positions", "readings"]
 
-POSITIONS = ("rotary", "clamped")  # the first is the default
 _BLOCK = 128  # smallest number of steps whose energies are computed at once
 
 
@@ -30,13 +25,14 @@ class Readable(NamedTuple):
 
     `entries` (B, H, S, 2·d + 1): key, value and score side by side; `births` and `deaths` (B, H, S), counted
     from the first query: step t reads a state exactly if birth ≤ t < death. `ranks` (B, H, S): the numbers by
-    which the memory ranks them.
+    which the memory ranks them. `places` (B, H, S): `Far.states`.
     """
 
     entries: Tensor
     births: Tensor
     deaths: Tensor
     ranks: Tensor
+    places: Tensor
 
     def select(self, sources: Tensor) -> Readable:
         """Return the states at `sources` (B, H, slots); −1 gives one that is never readable."""
@@ -64,13 +60,13 @@ class Reading(NamedTuple):
 
 
 def readings(
-    query: Tensor, states: Readable, reach: int | None, slots: int, backend: str
+    query: Tensor, states: Readable, window: int, far: Far | None, slots: int, backend: str
 ) -> Iterator[Reading]:
     """Yield the `Reading` of each block of `query` (B, H, T, d); the last T `states` are born at its steps.
 
-    Energies are (R(min(t − b, reach)) q_t)·k_b/√d + r_b with R the rotation of `rotated`; `reach` None leaves
-    distances as they are. At most `slots` states are readable at a step, so memory is linear in T, unless
-    `backend` is "reference", which compares all pairs at once.
+    Energies are (R(t − b) q_t)·k_b/√d + r_b with R the rotation of `rotated`; where t − b ≥ window the
+    distance is that of `far`, if there is one. At most `slots` states are readable at a step, so memory is
+    linear in T, unless `backend` is "reference", which compares all pairs at once.
     """
     steps = query.shape[2]
     carried = states.births.shape[2] - steps
@@ -79,18 +75,19 @@ def readings(
     for begin in range(0, steps, block):
         end = min(begin + block, steps)
         here = past.joined(states.cut(carried + begin, carried + end))
-        yield _read(query[:, :, begin:end], here, begin, reach)
+        from_far = None if far is None else far.queries[..., begin:end]
+        yield _read(query[:, :, begin:end], here, begin, window, from_far)
         if end < steps:
             past = here.select(latest(here.deaths > end, slots))
 
 
 def read_by_positions(
-    query: Tensor, states: Readable, window: int, capacity: int, sinks: int, reach: int | None, backend: str
+    query: Tensor, states: Readable, window: int, capacity: int, sinks: int, far: Far | None, backend: str
 ) -> Tensor:
-    """Return the outputs of `readings`, with `reach` None or the window, by `plait.ops.bounded_attention`."""
+    """Return the outputs of `readings` by `plait.ops.bounded_attention`."""
     key, value, score, broken = _parts(states, query.dtype)
     steps, carried = query.shape[2], states.births.shape[2] - query.shape[2]
-    far = None if reach is None else (_from_afar(query, reach), key)
+    pair = None if far is None else (rotated(query, far.queries), rotated(key, states.places))
     output = bounded_attention(
         rotated(query, _now(query)),
         rotated(key, states.births),
@@ -101,7 +98,7 @@ def read_by_positions(
         sinks=sinks,
         scores=score,
         births=states.births[:, :, :carried],
-        far=far,
+        far=pair,
         backend=backend,
     )
     return output.masked_fill(_readers(states, broken, steps).unsqueeze(-1), torch.nan)
@@ -133,13 +130,8 @@ def _now(query: Tensor) -> Tensor:
     return torch.arange(query.shape[2], device=query.device)[None]
 
 
-def _from_afar(query: Tensor, reach: int) -> Tensor:
-    """Return queries rotated for keys without rotation, all of them at distance `reach`."""
-    return rotated(query, torch.full_like(_now(query), reach))
-
-
-def _read(query: Tensor, states: Readable, first: int, reach: int | None) -> Reading:
-    """Attend with the queries of the steps from `first` on."""
+def _read(query: Tensor, states: Readable, first: int, window: int, from_far: Tensor | None) -> Reading:
+    """Attend with the queries of the steps from `first` on, at `from_far` of `Far.queries`."""
     wide = accumulation_dtype(query.dtype)
     with torch.autocast(query.device.type, enabled=False):
         key, value, score, broken = _parts(states, wide)
@@ -149,9 +141,9 @@ def _read(query: Tensor, states: Readable, first: int, reach: int | None) -> Rea
         births = states.births - first  # counted from the first query, so that long streams lose no precision
         age = steps.unsqueeze(1) - births.unsqueeze(2)  # (B, H, T, S)
         energies = rotated(query, _now(query)) @ rotated(key, births).transpose(-1, -2)
-        if reach is not None:
-            far = _from_afar(query, reach) @ key.transpose(-1, -2)
-            energies = torch.where(age < reach, energies, far)
+        if from_far is not None:
+            far = rotated(query, from_far) @ rotated(key, states.places).transpose(-1, -2)
+            energies = torch.where(age < window, energies, far)
         energies = energies / query.shape[3] ** 0.5 + score.unsqueeze(2)
         readable = (age >= 0) & (steps.unsqueeze(1) + first < states.deaths.unsqueeze(2))
         weights = energies.masked_fill(~readable, -torch.inf).softmax(-1)

@@ -17,6 +17,7 @@ from plait.models.attention_memory import bounded_memory, checked_positions, mem
 from plait.models.block import linear_layer
 from plait.models.bounded_attention_layer import BoundedAttentionLayer
 from plait.models.layer import LAYER, Layer
+from plait.models.positions import DIGITS
 from plait.models.recurrent import Recurrent
 from plait.models.state import State
 from plait.ops.walk import Trace
@@ -64,8 +65,10 @@ class Transformer(Recurrent):
         sinks: the same: the first states, kept for good.
         every: the same: of uniform writing, keep every n-th state.
         positions: with a memory: "rotary" if left out, true distances, as without a memory: learned soon
-            where what is read is always equally far, and lost at other distances; or "clamped", distances up
-            to the window and no further, so a stream may be longer than the sequences of training.
+            where what is read is always equally far, and lost at other distances. "counted": beyond the
+            window a distance counts the states that the memory admitted since, so that a stream may be
+            longer than the sequences of training. "clamped": distances up to the window and no further,
+            which leaves no order among older states.
 
     >>> model = Transformer(10, 32, num_layers=2, heads=4)
     >>> output, state = model(torch.randn(20, 3, 10))
@@ -129,7 +132,8 @@ class Transformer(Recurrent):
         )
         positions = checked_positions(positions, self.memory)
         if (kept := self.memory) is not None:
-            numbers = num_layers * kept.initial_width * (2 * hidden_size + 3 * heads)
+            beside = 3 + DIGITS * (positions == "counted")  # score, rank and birth of a slot, and its digits
+            numbers = num_layers * kept.initial_width * (2 * hidden_size + beside * heads)
             check_fits(FLOAT * numbers, "take a smaller window or capacity, or fewer sinks")
             layers = (
                 BoundedAttentionLayer(
@@ -149,8 +153,8 @@ class Transformer(Recurrent):
         self.input_size, self.heads, self.bias, self.positions = input_size, heads, bias, positions
         self.embedding = linear_layer(input_size, hidden_size, 1.0, bias, device, dtype)
         self.norm = nn.LayerNorm(hidden_size, bias=bias, device=device, dtype=dtype)
-        if self.memory is not None and positions == "rotary":
-            # Copy is learned faster from torch's initialisation with true distances, slower with clamped.
+        if self.memory is not None and positions != "clamped":
+            # Copy is learned faster from torch's initialisation, except with clamped positions.
             # Without a memory the weights keep their initialisation, so that stored runs stay reproducible.
             for module in self.modules():
                 if isinstance(module, nn.Linear):

@@ -16,6 +16,7 @@ import torch
 from plait.errors import DataError
 from plait.lab.bench import sweep
 from plait.lab.bench.cell import SweepCell, run_cell
+from plait.lab.bench.cell_times import time_cell
 from plait.lab.bench.sweep import bench_sizes, cells_of, chosen_cells
 from plait.models.options import check_model
 from plait.ops.attentive_scan import torch_scan
@@ -97,12 +98,15 @@ def test_what_is_wrong_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 RECORD = "import json, sys; print(json.dumps({{'cell': {cell!r}, 'title': {title!r}, {rest}}}))"
+TIMES = {"ms": 3.0, "spread ms": 0.1, "lstm ms": 2.0, "ratio": 1.5}
+ANSWERS = f"import sys\nfor line in sys.stdin: print({json.dumps(json.dumps(TIMES))}, flush=True)"
 FINE = "'failures': [], 'backends': ['cpu'], 'warnings': [], 'first_seconds': 1.0, 'seconds': 1.0"
 
 
 @pytest.fixture
 def scripts(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[SweepCell], str]], None]:
-    """What a process does in place of a cell."""
+    """What a process does in place of a cell, and an answer in place of every time."""
+    monkeypatch.setattr(sweep, "timing_command", lambda: [sys.executable, "-c", ANSWERS])
 
     def of(script: Callable[[SweepCell], str]) -> None:
         monkeypatch.setattr(sweep, "command", lambda cell: [sys.executable, "-c", script(cell)])
@@ -154,7 +158,39 @@ def test_a_stopped_sweep_continues(scripts: Callable[..., None], tmp_path: Path)
     result = bench_sizes(cells=4, seconds=60, device="cpu", parallel=2, out=out)
     assert len(ran) == len(set(ran)) == len(result.data["cells"]) == 4
     assert out.read_text(encoding="utf-8").startswith(whole)
-    assert [json.loads(line)["failures"] for line in out.read_text(encoding="utf-8").splitlines()] == [[]] * 4
+    records = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert [record["failures"] for record in records] == [[]] * 8  # each as it ends, and when it is timed
+    assert [record.get("ratio") for record in records] == [None, None, 1.5, 1.5] * 2
+
+
+def test_slow_cells_are_shown(scripts: Callable[..., None], tmp_path: Path) -> None:
+    scripts(fine)
+    result = bench_sizes(cells=33, seconds=60, device="cpu", parallel=2)
+    ratios = result.data["ratios"]
+    assert set(ratios) == {"up to 64 slots", "up to 320 slots", "full memory"}
+    assert sum(group["cells"] for group in ratios.values()) == 33
+    assert {(group["median"], group["largest"]) for group in ratios.values()} == {(1.5, 1.5)}
+    slowest = result.parts[1]
+    assert not isinstance(slowest, str)
+    assert slowest.rows[0][1:] == ["cpu", "3.00", "1.50"]
+
+
+def test_a_time_that_cannot_be_taken_stops_no_other(
+    scripts: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts(fine)
+    ways = iter(["import sys; sys.exit(3)", "input(); import time; time.sleep(600)"])
+    monkeypatch.setattr(sweep, "_LONGEST_TIMING", 1.0)
+    monkeypatch.setattr(sweep, "timing_command", lambda: [sys.executable, "-c", next(ways, ANSWERS)])
+    result = bench_sizes(cells=4, seconds=60, device="cpu", parallel=1)
+    assert [record.get("ratio") for record in result.data["cells"]] == [None, None, 1.5, 1.5]
+
+
+@pytest.mark.parametrize("name", ["carried", "reset", "plain"])
+def test_times_of_a_cell(name: str) -> None:
+    times = time_cell(small(**SMALL[name]))
+    assert set(times) == set(TIMES)
+    assert min(times["ms"], times["lstm ms"], times["ratio"]) > 0
 
 
 def test_it_stops_in_time(scripts: Callable[..., None], tmp_path: Path) -> None:

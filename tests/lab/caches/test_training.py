@@ -16,7 +16,7 @@ from plait.errors import CheckpointError, ConfigError, DataError, DivergedError,
 from plait.lab.cli import main
 
 transformers = pytest.importorskip("transformers", reason="pip install 'plait[hf]'")
-from plait.hf import BoundedCache, Scores  # noqa: E402
+from plait.hf import Adapter, BoundedCache, Scores  # noqa: E402
 from plait.hf.layer import Limits  # noqa: E402
 from plait.lab.caches import eviction, future_use  # noqa: E402
 from plait.lab.caches.choice import ChoiceRecipe  # noqa: E402
@@ -239,7 +239,7 @@ def outcome(folder):
 @pytest.mark.parametrize("recipe", ["usage", "choice", "eviction"])
 def test_a_killed_run_resumes_to_the_same_bits(recipe, tmp_path, monkeypatch):
     language, pieces = reader(), texts()
-    options = replace(OPTIONS, recipe=recipe)
+    options = replace(OPTIONS, recipe=recipe, features="hidden", judged="leaving", sizes=(1.0, 2.0))
     train_scores(language, pieces, options, tmp_path / "whole", checkpoint_every=2)
     child = os.fork()
     if not child:
@@ -263,6 +263,24 @@ def test_a_killed_run_resumes_to_the_same_bits(recipe, tmp_path, monkeypatch):
     again = Scores.load(tmp_path / "killed", language.model)
     assert again.trained["updates"] == again.trained["of_updates"] == 12
     assert all(torch.equal(v, again.state_dict()[k]) for k, v in scores.state_dict().items())
+
+
+@pytest.mark.parametrize("recipe", ["eviction", "full"])
+def test_a_tuned_model_loses_less_and_is_saved_with_its_scores(recipe, tmp_path):
+    language, pieces = reader(), texts()
+    options = replace(OPTIONS, recipe=recipe, tune="lora", rank=2, adapter_lr=1e-2, updates=20)
+    scores, fitted = train_scores(language, pieces, options, tmp_path / "run", checkpoint_every=7)
+    losses = [entry["held_out"]["held_out"]["loss"] for entry in fitted.metrics if "held_out" in entry]
+    assert losses[-1] < losses[0]
+    ids = torch.tensor([piece.tokens for piece in texts(1)])
+    expected = language.model(ids).logits
+    other = reader()
+    assert not torch.allclose(other.model(ids).logits, expected, atol=1e-4)
+    Adapter.load(tmp_path / "run", other.model).apply_to(other.model)
+    torch.testing.assert_close(other.model(ids).logits, expected)
+    again = Scores.load(tmp_path / "run", other.model)
+    assert again.adapter == scores.adapter != ""
+    assert bool(again.head(0).linear.any()) == (recipe == "eviction")
 
 
 def test_a_run_is_listed_and_names_its_command(tmp_path, capsys):
@@ -325,6 +343,8 @@ def test_every_document_comes_once_an_epoch():
         ({"batch_size": 5000}, "batch_size: expected at most 4,096"),
         ({"window": 0}, "window: expected at least 1"),
         ({"lr": -1.0}, "lr: expected at least 0"),
+        ({"tune": "lora"}, "tune: expected recipe eviction, or full for a control, with lora, got usage"),
+        ({"recipe": "full"}, "recipe: full is a control of --tune lora"),
         ({"capacity": 32}, "context: expected at least sinks \\+ 2 · window \\+ capacity = 41 tokens"),
     ],
     ids=str,

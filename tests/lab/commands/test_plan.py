@@ -41,6 +41,10 @@ def test_parse_budget():
     assert parse_budget("125M") == 125e6
     assert parse_budget("1t") == 1e12
     assert parse_budget("1,300,000,000") == 1.3e9
+    assert parse_budget("1,300M") == 1.3e9
+    for decimal_comma in ("1,3B", "13,00M", "1,3000", ",300M"):  # 1,3B was read as 13 billion
+        with pytest.raises(ConfigError, match="budget: expected parameters such as"):
+            parse_budget(decimal_comma)
     with pytest.raises(ConfigError, match=r"expected 1e[+]05 to 1e[+]15"):
         parse_budget("1e30")
 

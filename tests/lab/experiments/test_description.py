@@ -97,6 +97,15 @@ def test_the_figures_of_curves_are_runs_of_the_tables(recipe):
         assert all((run.task, run.model, run.recipe) in known for run in runs)
 
 
+def test_figure_2_records_gradients_to_the_end_of_every_run():
+    experiment = experiment_named("figure2", recipe="plait")
+    assert {(run.task["name"], run.model["name"]) for run in experiment.runs} == {
+        (task, model) for task in ("copy", "denoise") for model in ("memrnn", "relrnn", "rellstm")
+    }
+    assert all(run.recipe["until_accuracy"] is None for run in experiment.runs)
+    assert all(run.recipe["updates"] % run.recipe["gradients_every"] == 0 for run in experiment.runs)
+
+
 def test_figure_3_has_both_panels():
     cells = {run.column: run.model for run in experiment_named("figure3").runs}
     assert len(cells) == 8
@@ -217,6 +226,8 @@ def test_each_model_has_the_published_recipe_and_ours():
         "LSTM, plait",
         "orth-RNN, plait",
         "expRNN, plait",
+        "SAB, plait",
+        "uniform writing, plait",
     }
     for (row, column), run in ours.items():
         same = published[row, column.removesuffix(", plait")]

@@ -29,3 +29,24 @@ def test_the_plan_asks_for_every_lead_in_and_for_what_comes_late():
     assert {"recall at step 60", "recall at any step", "denoise 1000", "mqar 64, 4 pairs"} <= rows
     assert {"denoise 100, tested at delay 1000", "mqar 64, 4 pairs, two steps later"} <= rows
     assert {"lead-in 60, tested at delay 1000", "lead-in 60, tested at delay 5000"} <= rows
+
+
+def test_learned_and_earned_relevance_differ_in_nothing_else():
+    """Only the searched rate and what a learned relevance alone has may differ between a cell's rules."""
+    of_the_rule = {"relevance", "noise", "usage"}
+    cells = {}
+    for run in experiment_named("like-for-like").runs:
+        model = {name: value for name, value in run.model.items() if name not in of_the_rule}
+        recipe = {name: value for name, value in run.recipe.items() if name != "lr"}
+        cells.setdefault((run.row, run.column.split()[0]), []).append((run.task, model, recipe))
+    assert len(cells) == 10
+    assert all(earned == learned for earned, learned in cells.values())
+
+
+def test_the_search_has_other_seeds_and_another_lead_in_and_the_settings_of_the_comparison():
+    search, compared = experiment_named("like-for-like-search"), experiment_named("like-for-like")
+    assert not set(search.seeds) & set(compared.seeds)
+    lead_ins = [{run.task.get("lead_in", 0) for run in one.runs} for one in (search, compared)]
+    assert not lead_ins[0] & lead_ins[1]
+    searched = [(run.model, run.recipe["lr"]) for run in search.runs]
+    assert all((run.model, run.recipe["lr"]) in searched for run in compared.runs)

@@ -93,8 +93,8 @@ def point_at(page, update, figure=FIGURE):
 def test_what_is_drawn_is_what_was_measured(open_page):
     page = open_page()
     mean, high, low = (0.15, 0.55, 0.95), (0.2, 0.6, 1.0), (0.1, 0.5, 0.9)
-    assert shown(page) == ["RelRNN", "RelRNN", "RelRNN", "LSTM"], "a mean and its band, and a single seed"
-    together = [[[100 * (i + 1), y] for i, y in enumerate(ys)] for ys in (mean, high, low)]
+    assert shown(page) == ["RelRNN", "RelRNN", "RelRNN", "LSTM"], "a band and its mean, and a single seed"
+    together = [[[100 * (i + 1), y] for i, y in enumerate(ys)] for ys in (high, low, mean)]
     assert drawn(page)[:3] == together
     page.click(f"{FIGURE} .views >> text=each seed")
     assert shown(page) == ["RelRNN", "RelRNN", "LSTM"]
@@ -278,7 +278,7 @@ def test_a_chart_out_of_sight_is_its_picture_until_it_is_drawn(browser, address)
 def test_dark_is_dark_and_changes_with_the_system(open_page):
     page = open_page(color_scheme="dark")
     ground = "getComputedStyle(document.body).backgroundColor"
-    stroke = f"document.querySelector('{FIGURE}').plot.series[1].stroke()"
+    stroke = f"document.querySelector('{FIGURE}').plot.series[3].stroke()"
     dark = page.evaluate(ground), page.evaluate(stroke)
     assert dark[0] == "rgb(17, 17, 19)"
     page.emulate_media(color_scheme="light")

@@ -238,10 +238,21 @@ def test_a_damaged_run_is_a_warning_and_only_damaged_ones_an_error(runs, tmp_pat
 
 
 def test_without_matplotlib_one_line_says_what_to_install(runs, tmp_path, monkeypatch, capsys):
+    """One rule for the page, whichever command writes it; nothing is trained that could not be shown."""
     import sys
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    mistake(capsys, ["report", runs, "-o", tmp_path / "r.html"], "pip install 'plait[lab]'")
+    new = tmp_path / "new"
+    for words in (
+        ["report", runs, "-o", tmp_path / "r.html"],
+        ["reproduce", "table5", "--smoke", "--out", new],
+    ):
+        mistake(
+            capsys,
+            words,
+            f"matplotlib: needed by plait {words[0]} and not installed; pip install 'plait[lab]'",
+        )
+    assert not new.exists()
 
 
 def test_json_answer(runs, tmp_path, capsys):

@@ -293,6 +293,20 @@ ROWS, SUMS = uneven()
             (X, Y, [9] * 39 + [10]),
             r"lengths: expected 40 numbers from 1 to 9, the steps of X, got 40 from 9 to 10",
         ),
+        ((X, Y, [9] * 39 + [2.5]), r"lengths: expected whole numbers, got 2.5"),
+        ((X.long(), Y), r"X: expected \(N, T\) where integers are symbols, got \(40, 9, 3\); .*X\.float\(\)"),
+        ((X, (Y > 0).long()[:, None].expand(40, 2)), r"y\[0\]: expected one class, got 2 integers"),
+        (
+            (X, torch.zeros(40, 9, 4, dtype=torch.int64)),
+            r"y\[0\]: expected one class for each step, got 4 integers",
+        ),
+        ((X, torch.ones(40, dtype=torch.int64)), r"expected targets that differ, got 1 in all training"),
+        (
+            (X, ["a"] * 40),
+            r"expected targets that differ, got a in all training data: nothing can be learned",
+        ),
+        ((X, torch.full((40,), 2.5)), r"expected targets that differ, got 2.5 in all training data"),
+        ({"X": X, "y": Y}, r"data: expected a task, .* got dict"),
         ((X, ["a"] * 39 + [1]), r"y: expected names of classes everywhere, or nowhere"),
         ((X, object()), r"y: expected numbers, got object"),
         (7, r"data: expected a task, \(X, y\), a data set with a length or a DataLoader, got int"),
@@ -303,6 +317,16 @@ def test_wrong_shapes_are_one_line_that_names_the_argument(data, message):
     with pytest.raises((ShapeError, DataError), match=message) as caught:
         fit(LSTM(3, 4, batch_first=True), data, held_out=0.2, **QUICK)
     assert "\n" not in str(caught.value)
+
+
+def test_a_column_of_classes_is_classes():
+    """As other libraries return them; accuracy was counted over every pair of rows, and exceeded 1."""
+    options = {"batch_first": True, "held_out": 0.25}
+    classes, steps = (Y > 0).long(), (X[:, :, 0] > 0).long()
+    for flat, column in ((classes, classes[:, None]), (steps, steps[:, :, None])):
+        first, second = (data_task((X, y), **options) for y in (flat, column))
+        assert first == second
+        assert torch.equal(first.split().train.targets, second.split().train.targets)
 
 
 def test_what_differs_in_the_held_out_set_is_named():
@@ -316,6 +340,35 @@ def test_what_differs_in_the_held_out_set_is_named():
             fit(LSTM(3, 4, batch_first=True), (X, Y), held_out=other, **QUICK)
     with pytest.raises(ConfigError, match="batch_size: expected at most the 32 training sequences, got 40"):
         fit(LSTM(3, 4, batch_first=True), (X, Y), held_out=0.2, batch_size=40, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (None, {}, r"model: expected a torch.nn.Module, got None"),
+        (LSTM, {}, r"model: expected a torch.nn.Module, got a class; construct it first"),
+        (lambda x: x, {}, r"model: expected a torch.nn.Module, got function"),
+        (LSTM(3, 4, batch_first=True, device="meta"), {}, r"model: is on the meta device.*to_empty"),
+        (LSTM(3, 4, batch_first=True), {"recipe": {"lr": 1}}, r"recipe: expected a Recipe, got dict"),
+        (LSTM(3, 4, batch_first=True), {"callbacks": print}, r"callbacks: expected a list of Callback, got"),
+        (
+            LSTM(3, 4, batch_first=True),
+            {"callbacks": [print]},
+            r"callbacks: expected a list of Callback, got",
+        ),
+        (LSTM(3, 4, batch_first=True), {"stop_when": True}, r"stop_when: expected a function, got True"),
+    ],
+)
+def test_what_cannot_be_trained_with_is_one_line(model, options, message):
+    with pytest.raises(ConfigError, match=message):
+        fit(model, (X, Y), **{"held_out": 0.2, "batch_first": True, **QUICK, **options})
+
+
+def test_a_device_of_torch_is_a_device():
+    fitted = fit(
+        LSTM(3, 4, batch_first=True), (X, Y), held_out=0.2, **{**QUICK, "device": torch.device("cpu")}
+    )
+    assert fitted.status == "complete"
 
 
 def test_defaults_without_explicit_options():

@@ -83,6 +83,17 @@ def test_a_table_of_sequences_gets_a_class_each(of_classes, tmp_path, capsys):
     assert {row["prediction"] for row in found} == {"down", "up"}
 
 
+def test_the_table_is_not_replaced_by_its_predictions(of_classes, tmp_path, capsys):
+    new = written(tmp_path / "new.csv", [row[:4] for row in rows(3, 1)], FIELDS[:4])
+    content = new.read_bytes()
+    (tmp_path / "link.csv").symlink_to(new)
+    for output in (new, tmp_path / "link.csv", tmp_path / "sub" / ".." / "new.csv"):
+        (tmp_path / "sub").mkdir(exist_ok=True)
+        assert main(["predict", str(of_classes), str(new), "-o", str(output)]) == 2
+        assert "--output: expected another file than the table" in capsys.readouterr().err
+        assert new.read_bytes() == content
+
+
 def test_a_table_of_numbers_keeps_its_rows(of_numbers, tmp_path, capsys):
     made = [(*row[:4], 100 + 5 * row[2]) for row in rows(30, 2)]
     made[3] = (*made[3][:4], "")

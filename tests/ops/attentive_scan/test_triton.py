@@ -77,6 +77,22 @@ def test_parity_in_the_interpreter(case, way, walk_by):
     assert compared(case, "cpu") == []
 
 
+MANY_SLOTS = [
+    case("lstm", {"window": 40, "capacity": 30}, steps=3, rows=2, carried=True, reset=True, size=7),
+    case("gru", {"window": 2, "capacity": 68}, steps=5, learned=True, noise=True, carried=True, size=5),
+    case("tanh", {"window": 3, "capacity": 500, "every": 2}, steps=4, carried=True, nudge=True, size=3),
+]
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available(), reason="the kernels run on the GPU here, not in the interpreter"
+)
+@pytest.mark.parametrize("case", MANY_SLOTS, ids=str)
+def test_more_slots_than_a_persistent_kernel_holds_walk_by_steps(case):
+    assert case.scan.width > triton_scan.LARGEST_PERSISTENT_WIDTH
+    assert compared(case, "cpu") == []
+
+
 BOUNDED = reaching_cases(["window", "relevancy", "uniform"], dtypes=[torch.float32, torch.bfloat16], size=5)
 REACHING = [
     *(replace(case("lstm", RELEVANCY, carried=True), steps=2, reach=reach) for reach in (24.0, 200.0)),
@@ -163,7 +179,8 @@ def test_parity_can_fail(way, field, walk_by, monkeypatch):
 
 def test_unsupported_scans_give_a_reason():
     assert "float32 or bfloat16" in triton_scan.missing("cuda", torch.float64, "elman", 20, 128)
-    assert "64 slots" in triton_scan.missing("cuda", torch.float32, "elman", 65, 128)
+    assert "2048 slots" in triton_scan.missing("cuda", torch.float32, "elman", 2049, 128)
+    assert triton_scan.missing("cuda", torch.float32, "elman", 512, 128) is None
     assert triton_scan.missing("cuda", torch.bfloat16, "lstm", 20, 1024) is None
 
 
@@ -184,6 +201,8 @@ REAL = [
             (("lstm", "tanh"), (0, None), 128, {"dtype": torch.bfloat16}),
             (("elman", "tanh"), (0, None), 256, {"dtype": torch.bfloat16}),
             (("lstm", "tanh"), (54, None), 64, {}),
+            (("lstm", "tanh"), (190, None), 100, {"carried": True}),
+            (("gru", "tanh"), (500, None), 33, {"reset": True}),
         ],
     )
 ]

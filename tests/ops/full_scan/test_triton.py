@@ -13,6 +13,7 @@ import torch
 import plait
 from plait.errors import BackendError
 from plait.ops import cuda_program
+from plait.ops.full_scan import full_scan
 from plait.ops.parity import Case, differences, make_problem, run
 from plait.ops.parity_cases import reaching_cases, sampled
 from plait.ops.scan import FullScan, choose_backend, record_backends
@@ -20,7 +21,7 @@ from plait.ops.scan.backends import _warn_once
 
 pytest.importorskip("triton", reason="triton is not installed: pip install 'plait[kernels]'")
 
-from plait.ops.full_scan import triton_kernels, triton_scan
+from plait.ops.full_scan import triton_kernels, triton_scan, triton_step_kernels, triton_steps
 
 interpreted = pytest.mark.skipif(
     torch.cuda.is_available(), reason="the kernels run on the GPU here, not in the interpreter"
@@ -63,6 +64,14 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def stepwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Walk any size step by step; eleven positions are three blocks, which are combined two at a time."""
+    monkeypatch.setattr(triton_scan, "LARGEST_PERSISTENT", 0)
+    monkeypatch.setattr(triton_steps, "_TILE", {"POSITIONS": 4, "BLOCK": 16, "num_warps": 4})
+    monkeypatch.setattr(triton_steps, "_AT_ONCE", 2)
+
+
+@pytest.fixture
 def poisoned(poison: Callable[..., None]) -> None:
     poison(torch.Tensor, "new_empty")
 
@@ -87,6 +96,37 @@ def test_parity_in_the_interpreter(case: Case) -> None:
     assert compared(case, "cpu") == []
 
 
+@interpreted
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp2")
+@pytest.mark.usefixtures("stepwise", "poisoned")
+@pytest.mark.parametrize(
+    "case", [*SMALL, *(pytest.param(case, marks=pytest.mark.slow) for case in MORE)], ids=str
+)
+def test_parity_by_steps_in_the_interpreter(case: Case) -> None:
+    assert compared(case, "cpu") == []
+
+
+@interpreted
+@pytest.mark.usefixtures("stepwise", "poisoned")
+def test_a_trace_by_steps() -> None:
+    problem = make_problem(case("lstm", steps=7, carried=True, reset=True), "cpu")
+    traces = [
+        full_scan(
+            problem.projected,
+            problem.weights,
+            problem.state,
+            problem_scan,
+            problem.reset,
+            need_trace=True,
+            backend=b,
+        ).trace
+        for b in ("reference", "triton")
+        for problem_scan in [FullScan("lstm", 0.5)]
+    ]
+    for expected, got in zip(*traces, strict=True):
+        torch.testing.assert_close(got, expected)
+
+
 FULL = reaching_cases(["full"], dtypes=[torch.float32, torch.bfloat16], size=5)
 REACHING = [
     replace(case("lstm", steps=2, carried=True), reach=200.0),
@@ -100,6 +140,14 @@ REACHING = [
 @pytest.mark.parametrize("case", REACHING, ids=str)
 def test_large_queries_and_keys_in_the_interpreter(case: Case) -> None:
     """Where e^{2q}, e^{2k} or their product alone would overflow, and gates saturate."""
+    assert compared(case, "cpu") == []
+
+
+@interpreted
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp2")  # as on a GPU, infinity is meant
+@pytest.mark.usefixtures("stepwise", "poisoned")
+@pytest.mark.parametrize("case", REACHING, ids=str)
+def test_large_queries_and_keys_by_steps_in_the_interpreter(case: Case) -> None:
     assert compared(case, "cpu") == []
 
 
@@ -129,8 +177,9 @@ def test_parity_in_the_tiles_of_the_device(cell: str) -> None:
 
 @interpreted
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy warns where a NaN is meant to be
-@pytest.mark.usefixtures("small_tiles")
-def test_a_reset_ends_a_nan() -> None:
+@pytest.mark.parametrize("way", ["small_tiles", "stepwise"])
+def test_a_reset_ends_a_nan(way: str, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue(way)
     layer, x = plait.MemRNN(3, 8, backend="triton"), torch.randn(12, 1, 3)
     x[4] = float("nan")
     reset = torch.zeros(12, 1, dtype=torch.bool)
@@ -142,6 +191,22 @@ def test_a_reset_ends_a_nan() -> None:
     (d_x,) = torch.autograd.grad(output[6:].sum(), x)
     (d_alone,) = torch.autograd.grad(alone.sum(), x)
     torch.testing.assert_close(d_x[6:], d_alone[6:])
+
+
+STEP_MUTATIONS = {
+    "h_t not read": ("p <= initial + t", "p < initial + t"),
+    "states that survive a reset": ("p >= tl.load(first", "p >= 0 * tl.load(first"),
+    "empty slots that are read": ("other=0) >= 0)", "other=0) >= -1)"),
+    "a running sum not faded": ("total = total * fade", "total = total"),
+    "a context not faded": ("context = context * fade", "context = context"),
+    "a maximum that stays": ("largest = larger", "largest = largest"),
+    "a sign in the mix": ("(mix * (h + context", "(mix * (h - context"),
+    "a mean from elsewhere": ("share * (d_share - mean)", "share * (d_share + mean)"),
+    "the slope of the scores": ("0.25 * d_score", "0.2501 * d_score"),
+    "sums that are lost": ("other=0.0) + spread", "other=0.0)"),
+    "slopes that are lost": ("other=0.0) + slope", "other=0.0)"),
+    "a block's slopes left out": ("slope += tl.sum(tile", "slope = tl.sum(tile"),
+}
 
 
 # what is broken: piece of the kernels' source, what stands there instead
@@ -203,14 +268,41 @@ def test_parity_can_fail() -> None:
     assert any(compared(case, "cpu") for case in MUTATED)
 
 
+@pytest.fixture
+def step_mutant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The kernels of a step with one piece of their source replaced."""
+    piece, replacement = STEP_MUTATIONS[request.param]
+    source = Path(triton_step_kernels.__file__).read_text(encoding="utf-8")
+    assert source.count(piece) >= 1, f"{piece!r} must stand in triton_step_kernels.py"
+    path = tmp_path / "mutant_step_kernels.py"
+    path.write_text(source.replace(piece, replacement), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("mutant_step_kernels", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name in triton_step_kernels.__all__:
+        monkeypatch.setattr(triton_steps, name, getattr(module, name))
+
+
+@interpreted
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.usefixtures("step_mutant", "stepwise", "poisoned")
+@pytest.mark.parametrize(
+    "step_mutant",
+    [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in STEP_MUTATIONS],
+    indirect=True,
+)
+def test_parity_by_steps_can_fail() -> None:
+    assert any(compared(case, "cpu") for case in MUTATED)
+
+
 def test_unsupported_scans_give_a_reason() -> None:
     assert "float32 or bfloat16" in (triton_scan.missing("cuda", torch.float64, "elman", None, 128) or "")
-    assert "up to 128 features, got 129" in (
-        triton_scan.missing("cuda", torch.float32, "elman", None, 129) or ""
-    )
     assert triton_scan.missing("cuda", torch.bfloat16, "lstm", None, 128) is None
-    with pytest.raises(BackendError, match="'triton' cannot run here: it walks with up to 128 features"):
-        plait.MemRNN(3, 130, backend="triton")(torch.randn(2, 1, 3))
+    assert triton_scan.missing("cuda", torch.float32, "gru", None, 1000) is None
+    with pytest.raises(BackendError, match="'triton' cannot run here: it computes in float32 or bfloat16"):
+        plait.MemRNN(3, 8, backend="triton").double()(torch.randn(2, 1, 3, dtype=torch.float64))
 
 
 @dataclass(frozen=True)
@@ -230,11 +322,10 @@ def test_auto_takes_it_on_cuda() -> None:
     assert chosen("cuda", 128) == "triton"
     assert chosen("cuda", 5, torch.bfloat16) == "triton"
     assert chosen("cpu", 128) == "cpu"
+    assert chosen("cuda", 512) == "triton"
     _warn_once.cache_clear()
-    with pytest.warns(
-        UserWarning, match="full_scan: backend 'triton' cannot run here: .* got 131; plain torch"
-    ):
-        assert chosen("cuda", 131) == "torch"
+    with pytest.warns(UserWarning, match="full_scan: backend 'triton' cannot run here: .* plain torch"):
+        assert chosen("cuda", 128, torch.float64) == "torch"
 
 
 REAL = [

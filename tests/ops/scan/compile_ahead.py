@@ -16,7 +16,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from plait.ops.attentive_scan import triton_scan as attentive, triton_steps
-from plait.ops.full_scan import triton_scan as full
+from plait.ops.full_scan import triton_scan as full, triton_steps as full_steps
 from plait.ops.parity import Case, make_problem
 from plait.ops.plain_scan import triton_scan as plain
 from plait.ops.scan import FullScan, PlainScan, Scan
@@ -26,6 +26,7 @@ from plait.ops.scan.contract import Arriving
 _SCANS: dict[str, Any] = {
     "attentive": (attentive, lambda cell: Scan(cell, 10, 10)),
     "widest": (attentive, lambda cell: Scan(cell, 32, 32)),
+    "many slots": (attentive, lambda cell: Scan(cell, 12, 500)),
     "full": (full, FullScan),
     "plain": (plain, PlainScan),
 }
@@ -48,14 +49,16 @@ def launches(name: str, cell: str, size: int, dtype: torch.dtype) -> dict[str, t
 
     # what no kernel writes is an index, here and there
     torch.Tensor.new_empty, torch.empty_like = torch.Tensor.new_zeros, torch.zeros_like  # type: ignore[assignment,method-assign]
-    for place in (attentive, full, plain, triton_steps):
+    for place in (attentive, full, plain, triton_steps, full_steps):
         place.launch = launch  # type: ignore[attr-defined]
     scan, flags = scan_of(cell), {"carried": True, "reset": True, "nudge": True}
     learned = name == "attentive"
     case = Case(scan, steps=2, rows=1, size=size, dtype=dtype, learned=learned, **flags)
     inputs = conform(make_problem(case).inputs(), scan)
     with torch.no_grad():
-        if size > attentive.LARGEST_PERSISTENT:
+        if name == "full" and size > full.LARGEST_PERSISTENT:
+            full_steps.there_and_back(inputs, scan)
+        elif name == "many slots" or size > attentive.LARGEST_PERSISTENT:
             triton_steps.there_and_back(inputs, scan)
         else:
             made = module.forward(inputs, scan, True, True)

@@ -17,13 +17,24 @@ pytest.importorskip("triton", reason="triton is not installed: pip install 'plai
 SHARED = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 100: 232_448}
 KERNELS = {"persistent": {"forward_kernel", "backward_kernel"}}
 KERNELS["stepwise"] = {"cell_step", "attend_step", "unattend_step", "uncell_step"}
+KERNELS["full by steps"] = {
+    "cell_step",
+    "read_step",
+    "combine_step",
+    "unread_step",
+    "gather_step",
+    "uncell_step",
+}
 LAYERS = [
     ("attentive", "lstm", 128, "float32"),
     ("attentive", "elman", 31, "bfloat16"),
     ("attentive", "gru", 513, "float32"),
     ("widest", "gru", 128, "float32"),
     ("widest", "lstm", 255, "bfloat16"),
+    ("many slots", "lstm", 128, "float32"),
+    ("many slots", "elman", 511, "bfloat16"),
     ("full", "lstm", 128, "float32"),
+    ("full", "lstm", 300, "float32"),
     ("full", "elman", 7, "bfloat16"),
     ("plain", "gru", 128, "float32"),
     ("plain", "lstm", 97, "bfloat16"),
@@ -56,7 +67,9 @@ def test_every_kernel_compiles(
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     found = {record["kernel"]: record for record in map(json.loads, ran.stdout.splitlines())}
-    assert set(found) == KERNELS["stepwise" if size > 128 else "persistent"]
+    is_stepwise = size > 128 or scan == "many slots"
+    way = "persistent" if not is_stepwise else "full by steps" if scan == "full" else "stepwise"
+    assert set(found) == KERNELS[way]
     for record in found.values():
         assert record["shared"] <= SHARED[capability]
         assert record["bytes"] > 1000

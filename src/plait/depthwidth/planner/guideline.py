@@ -11,6 +11,7 @@ the same form with a far steeper slope (ln 3 per layer), so it supports the guid
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from plait.errors import ConfigError, check_min
@@ -157,7 +158,9 @@ def parse_budget(text: str) -> float:
     >>> parse_budget("1.3B"), parse_budget("125_000_000"), parse_budget("1e9")
     (1300000000.0, 125000000.0, 1000000000.0)
     """
-    trimmed = text.strip().upper().replace(",", "").replace("_", "")
+    trimmed = text.strip().upper().replace("_", "")
+    if re.match(r"\d{1,3}(,\d{3})+(?![\d,])", trimmed):  # groups of thousands, and no decimal comma
+        trimmed = trimmed.replace(",", "")
     scale = SUFFIXES.get(trimmed[-1:])
     try:
         value = float(trimmed[:-1] if scale else trimmed) * (scale or 1.0)

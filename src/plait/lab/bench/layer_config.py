@@ -119,11 +119,11 @@ class LayerConfig:
         return step
 
     def stream(self) -> Callable[[], Tensor]:
-        """Return a function that runs one step without gradients and carries a state whose memory is full."""
+        """Return a function that runs one step in inference mode and carries a state whose memory is full."""
         module, (x, _) = self.module().eval(), replace(self, steps=1).tensors()
         state: Any = None
 
-        @torch.no_grad()
+        @torch.inference_mode()
         def step() -> Tensor:
             nonlocal state
             output: Tensor

@@ -11,7 +11,7 @@ from plait.lab.bench import parity
 from plait.lab.bench.entries import BASELINE, entries_of, measured
 from plait.lab.bench.layer_config import LAYERS, PEERS, PRECISIONS, LayerConfig
 from plait.lab.bench.sizes import MOST_ROUNDS, default_shapes, parse_names, parse_numbers, parse_shapes
-from plait.lab.bench.stepping import STREAMS, measured_streams
+from plait.lab.bench.stepping import measured_streams, stream_sizes
 from plait.lab.bench.timing import limit_threads
 from plait.lab.machine import check_folder, circumstances, describe
 from plait.lab.result import CommandResult
@@ -55,8 +55,8 @@ def bench_layers(
         layers: layers, comma-separated.
         backends: backends, comma-separated; by default all that run here, and auto for streaming.
         relevance: with "learned", layers with learned relevance are timed beside those with earned relevance.
-        only: training (forward and backward) or stream (one step a call, the state carried; batch sizes 1
-            and 64, hidden sizes 64, 128 and 512 unless --hidden names others).
+        only: training (forward and backward) or stream (one step a call, the state carried; batch sizes 1,
+            16 and 64, hidden sizes 64, 128 and 512 unless --hidden names others).
         device: device to run on.
         precision: dtype of weights and inputs.
         tf32: let float32 matrix products outside the kernels round to tf32 on a GPU.
@@ -91,7 +91,7 @@ def bench_layers(
                 data["rows"] += measured(entries, *shape, turns)
             failed += [line for entry in entries for line in entry.failures]
         if only != "training":
-            sizes = [(width, rows) for width in widths for rows in (1, 64)] or STREAMS
+            sizes = stream_sizes(widths)
             data["stream"], refused = measured_streams(
                 first, names, wanted, sizes[: 1 if quick else None], turns
             )
@@ -112,7 +112,7 @@ def _auto(first: LayerConfig, names: list[str], hidden: int) -> dict[str, str]:
 def _table(data: dict[str, Any], part: str) -> Table:
     titles = {
         "rows": "forward, and forward + backward (ms, ratio)",
-        "stream": "one step a call, the state carried, no gradients",
+        "stream": "one step a call, the state carried, inference mode",
     }
     rows = data[part]
     columns = list(dict.fromkeys(column for row in rows for column in row))

@@ -11,10 +11,18 @@ from plait.lab.bench.entries import BASELINE, Entry
 from plait.lab.bench.layer_config import BOUNDED, LayerConfig
 from plait.lab.bench.timing import Times, take_turns
 
-__all__ = ["STREAMS", "measured_streams"]
+__all__ = ["measured_streams", "stream_sizes"]
 
-# (hidden, rows)
-STREAMS = [(hidden, rows) for hidden in (64, 128, 512) for rows in (1, 64)]
+_ROWS = (1, 16, 64)  # one stream, an agent's environments, many
+
+
+def stream_sizes(widths: list[int]) -> list[tuple[int, int]]:
+    """Return the sizes (hidden, rows) at which steps are timed, of the usual hidden sizes by default.
+
+    >>> stream_sizes([32])
+    [(32, 1), (32, 16), (32, 64)]
+    """
+    return [(hidden, rows) for hidden in widths or (64, 128, 512) for rows in _ROWS]
 
 
 def measured_streams(

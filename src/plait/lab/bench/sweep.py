@@ -1,4 +1,4 @@
-"""`plait bench sizes`: layers of odd and random sizes, each as the first call of a fresh process."""
+"""`plait bench sizes`: layers of odd and random sizes, each as the first call of a fresh process; times."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ import json
 import math
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, cast
+
+import torch
 
 from plait.errors import DataError, check_int, check_min, check_seed
 from plait.files import destination, writing
@@ -25,7 +29,7 @@ from plait.lab.result import CommandResult
 from plait.lab.training.process import device_named
 from plait.table import Table
 
-__all__ = ["bench_sizes", "cells_of", "chosen_cells", "command"]
+__all__ = ["bench_sizes", "cells_of", "chosen_cells", "command", "timing_command"]
 
 _MODELS = ("relrnn", "rellstm", "relgru", "memrnn", "memlstm", "unirnn", "unilstm")
 _WITHOUT_MEMORY = ("rnn", "lstm", "gru", "goru")
@@ -36,6 +40,8 @@ _MOST_WORK = {"cuda": 3e9, "cpu": 2e7}
 _MOST_KEPT = {"cuda": 4e7, "cpu": 1e6}
 _MOST_CELLS = 100_000
 _LONGEST_CELL = 300.0  # seconds
+_LONGEST_TIMING = 60.0
+_SLOWEST = 15  # rows of the table of the slowest cells
 
 
 def bench_sizes(
@@ -48,22 +54,24 @@ def bench_sizes(
     commit: str = "",
     out: Path | None = None,
 ) -> CommandResult:
-    """Run layers of odd and random sizes, each in a fresh process, and compare them with their definition.
+    """Run layers of odd and random sizes, each in a fresh process; compare with the definition, then time.
 
     A cell's first call runs all steps forward and backward, and its results must be finite; then one step
-    and a short sequence are compared with the reference in float64 on the CPU. The first table lists the
-    failures, the second the cells in which a backend failed and its fallback ran. The command exits with 2
-    if a cell failed: by an exception, a signal, a wrong number, or a timeout.
+    and a short sequence are compared with the reference in float64 on the CPU. When all have run, one process
+    times forward + backward of each in turn with torch.nn.LSTM of the same size. Tables list the failures,
+    the cells in which plain torch or another fallback ran, and the slowest as ratios to torch.nn.LSTM. The
+    command exits with 2 if a cell failed: by an exception, a signal, a wrong number, or a timeout.
 
     Args:
         cells: number of cells; the first are fixed, the others random.
         seed: seed of the random cells.
-        seconds: time limit; cells that still run then are stopped and counted as not finished.
+        seconds: time limit; cells that still run then are stopped and counted as not finished or not timed.
         device: device to run on.
         backend: backend of every layer.
         parallel: number of parallel processes; by default one per core, at most 12.
         commit: commit to record if the source is not a git checkout.
-        out: write a line of JSON for each cell here as it ends; cells this file holds are not run again.
+        out: write a line of JSON for each cell here as it ends, and again when it is timed; what this file
+            holds is not run again.
     """
     check_int(1, _MOST_CELLS, cells=cells)
     check_seed(seed=seed)
@@ -76,17 +84,24 @@ def bench_sizes(
     known = _read(out) if out else {}
     todo = [cell for cell in wanted if _key(asdict(cell)) not in known]
     began, records = time.monotonic(), [known[_key(asdict(c))] for c in wanted if _key(asdict(c)) in known]
+
+    def save(record: dict[str, Any]) -> None:
+        if file:
+            with writing(str(out)):
+                file.write(json.dumps(record) + "\n")
+                file.flush()
+
     with contextlib.closing(_results(todo, processes, began + seconds)) as results, _appending(out) as file:
         try:
             for record in results:
                 records.append(record)
-                if file:
-                    with writing(str(out)):
-                        file.write(json.dumps(record) + "\n")
-                        file.flush()
+                save(record)
+            for record in _timed(records, began + seconds):
+                save(record)
         except KeyboardInterrupt:
-            pass  # the table shows the cells so far
-    data = circumstances(target, processes, commit or None) | {"seed": seed, "cells": records}
+            pass  # the tables show the cells so far
+    data = circumstances(target, torch.get_num_threads(), commit or None)
+    data |= {"seed": seed, "parallel": processes, "cells": records}
     data["not_finished"] = len(wanted) - len(records)
     return _result(data, time.monotonic() - began)
 
@@ -193,6 +208,66 @@ def _results(cells: list[SweepCell], processes: int, until: float) -> Generator[
     finally:
         for process in running:
             process.end()
+
+
+def _timed(records: list[dict[str, Any]], until: float) -> Iterator[dict[str, Any]]:
+    """Add the times to the records of cells that did not fail, and yield each as it is timed.
+
+    A cell whose process ends or does not answer is recorded as such, and another process times the rest.
+    """
+    process: subprocess.Popen[str] | None = None
+    try:
+        for record in records:
+            left = until - time.monotonic()
+            if record["failures"] or "ratio" in record or left <= 0:
+                continue
+            if process is None:
+                process = subprocess.Popen(
+                    timing_command(),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                )
+            line = _answer(process, json.dumps(record["cell"]), min(left, _LONGEST_TIMING))
+            if line:
+                record.update(json.loads(line))
+                yield record
+            else:
+                _kill(process)
+                process = None
+                if time.monotonic() < until:
+                    record |= {"ratio": None}
+                    yield record
+    finally:
+        if process:
+            _kill(process)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """End a process and close its pipes; what it was not sent is lost."""
+    with contextlib.suppress(BrokenPipeError), process:
+        process.kill()
+
+
+def _answer(process: subprocess.Popen[str], line: str, seconds: float) -> str:
+    """Send a line to a process and return the line it answers, "" if it ends or takes longer."""
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    try:
+        stdin, stdout = cast(IO[str], process.stdin), cast(IO[str], process.stdout)
+        stdin.write(line + "\n")
+        stdin.flush()
+        return stdout.readline()
+    except BrokenPipeError:
+        return ""
+    finally:
+        timer.cancel()
+
+
+def timing_command() -> list[str]:
+    """Return the command of the process that times cells."""
+    return [sys.executable, "-m", "plait.lab.bench.cell_times"]
 
 
 def command(cell: SweepCell) -> list[str]:
@@ -310,13 +385,50 @@ def _result(data: dict[str, Any], seconds: float) -> CommandResult:
         notes.append(f"{data['not_finished']} cells were not run; the same command with --out goes on")
     longest = sorted((r for r in records if r["first_seconds"]), key=lambda r: -r["first_seconds"])[:3]
     notes += [f"first call {record['first_seconds']:.1f} s: {record['title']}" for record in longest]
+    timed = sorted((r for r in records if r.get("ratio")), key=lambda r: -r["ratio"])
+    data["ratios"] = _ratios(timed)
     tables = [
         _table("failed", failed, "failures"),
         _table("a backend that failed was replaced", fell_back, "warnings"),
+        Table(
+            ["cells", "timed", "median", "largest"],
+            [
+                [name, r["cells"], f"{r['median']:.2f}", f"{r['largest']:.2f}"]
+                for name, r in data["ratios"].items()
+            ],
+            "forward + backward, ratio to torch.nn.LSTM",
+        ),
+        Table(
+            ["cell", "backend", "ms", "ratio"],
+            [
+                [r["title"], " + ".join(r["backends"]), f"{r['ms']:.2f}", f"{r['ratio']:.2f}"]
+                for r in timed[:_SLOWEST]
+            ],
+            "the slowest",
+        ),
     ]
     error = f"{len(failed)} of {len(records)} cells failed" if failed else ""
     parts = [table for table in tables if table.rows]
     return CommandResult(data, (*parts, "\n".join([*notes, describe(data)])), error)
+
+
+def _ratios(timed: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the number, the median and the largest of the ratios for each kind of memory."""
+    groups: dict[str, list[float]] = {}
+    for record in timed:
+        groups.setdefault(_group(record["cell"]), []).append(record["ratio"])
+    return {
+        name: {"cells": len(values), "median": statistics.median(values), "largest": max(values)}
+        for name, values in sorted(groups.items())
+    }
+
+
+def _group(cell: dict[str, Any]) -> str:
+    """Return the kind of memory of a cell, by which its ratio is judged."""
+    if cell["model"] not in BOUNDED:
+        return "full memory" if cell["model"].startswith("mem") else "without a memory"
+    slots = cell["window"] + cell["capacity"]
+    return "up to 64 slots" if slots <= 64 else "up to 320 slots" if slots <= 320 else "more slots"
 
 
 def _table(title: str, records: list[dict[str, Any]], what: str) -> Table:

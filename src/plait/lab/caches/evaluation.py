@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from plait.errors import ConfigError, DataError, DivergedError, OutputError, check_int, check_seed
+from plait.hf.adapters import adapter_of
 from plait.hf.cache import BoundedCache, cache_utils
 from plait.hf.layers import full_attention_layers
 from plait.hf.scores import Scores
@@ -363,10 +364,17 @@ def _spread(pieces: Sequence[Document], count: int) -> list[Document]:
 def _description(
     lm: LanguageModel, texts: Sequence[Path], settings: Settings, chosen: Sequence[Document]
 ) -> dict[str, Any]:
+    adapter = adapter_of(lm.model)
+    tuned = {} if adapter is None else {"adapter": adapter.digest}
     parts = settings.part, tuple(sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in texts))
     return {
         "format": FORMAT,
-        "model": {"name": lm.name, "digest": lm.digest, "dtype": str(lm.model.dtype).removeprefix("torch.")},
+        "model": {
+            "name": lm.name,
+            "digest": lm.digest,
+            "dtype": str(lm.model.dtype).removeprefix("torch."),
+            **tuned,
+        },
         "settings": {**asdict(settings), "kinds": list(settings.kinds)},
         "texts": {"names": sorted(path.name for path in texts), "sha256": list(parts[1])},
         "documents": [document.name for document in chosen],

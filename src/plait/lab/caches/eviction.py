@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import kl_div, softplus
+from torch.nn.functional import kl_div, nll_loss, pad, scaled_dot_product_attention, softplus
 from torch.utils.checkpoint import checkpoint
 
-from plait.hf import Scores
+from plait.hf import Adapter, Scores
 from plait.hf.layer import Limits
 from plait.hf.policies import Token
 from plait.hf.tapped import TappedCache
-from plait.lab.caches.future_use import UsageRecipe
+from plait.lab.caches.future_use import UsageRecipe, seen_by
 from plait.ops.bounded_attention import bounded_attention
 from plait.ops.lifetimes import lifetimes
 
-__all__ = ["EvictionRecipe", "straight_through_attention"]
+__all__ = ["EvictionRecipe", "FullRecipe", "straight_through_attention"]
 
 _TEMPERATURE = 0.5  # width, in scores, of the band around the threshold in which a state gets a gradient
 _MOST = 1 << 26  # query-state pairs per block of the gradient
@@ -29,15 +31,19 @@ class EvictionRecipe:
 
     The loss is KL(p ‖ q), with p the next tokens' distribution of the model with its full cache and q that of
     the model with the bounded one, over the steps at which something has been dropped. A token of an answer
-    counts `answer_weight` times.
+    counts `answer_weight` times. With an adapter, p is the model's without it, and the loss of the next token
+    is added, so that the model itself learns to live with the bounded cache.
     """
 
     name = "eviction"
     score = "agreement"
     lr = 5e-4
 
-    def __init__(self, model: Any, limits: Limits, answer_weight: float = 1.0) -> None:
+    def __init__(
+        self, model: Any, limits: Limits, answer_weight: float = 1.0, adapter: Adapter | None = None
+    ) -> None:
         self.model, self.limits, self.answer_weight = model, limits, answer_weight
+        self.adapter = adapter
 
     def calibrate(self, scores: Scores, ids: Tensor) -> None:
         """Set the standardisation of features from a batch of texts."""
@@ -47,56 +53,88 @@ class EvictionRecipe:
         self, scores: Scores, optimizer: torch.optim.Optimizer, ids: Tensor, answers: Tensor | None = None
     ) -> dict[str, float]:
         """Take one optimizer step on a batch (B, T) of texts; return the figures of the update."""
-        number = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
-
-        def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            # The features are constants: ranks do not change the states of the layers below them.
-            ranks = scores(Token(key.detach(), value.detach(), number, layer))
-            return straight_through_attention(query, key, value, ranks, self.limits)
-
-        loss, agreement = self._compare(ids, answers, TappedCache(self.model, attention))
+        loss, agreement, _ = self._compare(ids, answers, self._training_cache(scores))
         optimizer.zero_grad()
         loss.backward()
-        norm = nn.utils.clip_grad_norm_(scores.parameters(), 1.0)
+        trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        norm = nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
-        return {"loss": loss.item(), "score": agreement, "gradient_norm": norm.item()}
+        figures = torch.stack([loss.detach(), agreement, norm]).tolist()
+        return dict(zip(("loss", "score", "gradient_norm"), figures, strict=True))
+
+    def _training_cache(self, scores: Scores) -> TappedCache:
+        def attention(query: Tensor, token: Token) -> Tensor:
+            # The features are constants: ranks do not change the states of the layers below them.
+            hidden = None if token.hidden is None else token.hidden.detach()
+            fixed = replace(token, key=token.key.detach(), value=token.value.detach(), hidden=hidden)
+            ranks = scores(seen_by(scores.judged, query, fixed, self.limits))
+            return straight_through_attention(query, token.key, token.value, ranks, self.limits)
+
+        return TappedCache(self.model, attention)
 
     @torch.no_grad()
     def evaluate(self, scores: Scores, ids: Tensor, answers: Tensor | None = None) -> dict[str, float]:
-        """Return loss and score on a batch of texts."""
+        """Return loss and score on a batch of texts, and the divergence at answers alone."""
+        figures = torch.stack(self._compare(ids, answers, self._cache(scores))).tolist()
+        return dict(zip(("loss", "score", "answers"), figures, strict=True))
 
-        def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def _cache(self, scores: Scores) -> TappedCache:
+        def attention(query: Tensor, token: Token) -> Tensor:
             sizes = self.limits._asdict()
-            deaths = lifetimes(scores(Token(key, value, number, layer)), **sizes).deaths
-            return bounded_attention(query, key, value, deaths, **sizes)
+            ranks = scores(seen_by(scores.judged, query, token, self.limits))
+            deaths = lifetimes(ranks, **sizes).deaths
+            return bounded_attention(query, token.key, token.value, deaths, **sizes)
 
-        number = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
-        loss, agreement = self._compare(ids, answers, TappedCache(self.model, attention))
-        return {"loss": loss.item(), "score": agreement}
+        return TappedCache(self.model, attention)
 
-    def _compare(self, ids: Tensor, answers: Tensor | None, cache: TappedCache) -> tuple[Tensor, float]:
-        """Return the divergence from the full cache, and the share of steps with equal top tokens."""
+    def _compare(
+        self, ids: Tensor, answers: Tensor | None, cache: TappedCache
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the divergence from the full cache, the share of equal top tokens, and that at answers."""
         begin = self.limits.slots
         steps = ids.shape[1] - begin
-        weights = torch.ones(len(ids), steps, device=ids.device)
+        wanted = torch.zeros(len(ids), steps, device=ids.device)
         if answers is not None:  # the logits of a step are those of the next token
-            weights[:, :-1] += (self.answer_weight - 1) * answers[:, begin + 1 :]
-        with torch.no_grad():
+            wanted[:, :-1] = answers[:, begin + 1 :]
+        weights = 1 + (self.answer_weight - 1) * wanted
+        with torch.no_grad(), contextlib.nullcontext() if self.adapter is None else self.adapter.off():
             full = self.model(ids, use_cache=False, logits_to_keep=steps).logits
         own = self.model(ids, past_key_values=cache, logits_to_keep=steps).logits
         # A row's distributions take more memory than its other activations and are computed twice instead.
+        following = ids[:, begin + 1 :] if self.adapter is not None else [None] * len(ids)
         rows = [
-            checkpoint(_divergence, own_row, full_row, use_reentrant=False)
-            for own_row, full_row in zip(own, full, strict=True)
+            checkpoint(_loss, own_row, full_row, next_row, use_reentrant=False)
+            for own_row, full_row, next_row in zip(own, full, following, strict=True)
         ]
-        agreement = (own.argmax(dim=-1) == full.argmax(dim=-1)).float().mean().item()
-        return (torch.stack(rows) * weights).mean(), agreement
+        agreement = (own.argmax(dim=-1) == full.argmax(dim=-1)).float().mean()
+        divergence = torch.stack(rows)
+        at_answers = (divergence.detach() * wanted).sum() / wanted.sum().clamp_min(1)
+        return (divergence * weights).mean(), agreement, at_answers
 
 
-def _divergence(own: Tensor, full: Tensor) -> Tensor:
-    """Return (T,), the divergence of each step, from logits (T, vocabulary)."""
+class FullRecipe(EvictionRecipe):
+    """Control of a tuned model: the same loss and the same updates with the full cache, nothing evicted."""
+
+    name = "full"
+
+    def _training_cache(self, scores: Scores) -> TappedCache:
+        def attention(query: Tensor, token: Token) -> Tensor:
+            return scaled_dot_product_attention(
+                query, token.key, token.value, is_causal=True, enable_gqa=True
+            )
+
+        return TappedCache(self.model, attention)
+
+    _cache = _training_cache
+
+
+def _loss(own: Tensor, full: Tensor, following: Tensor | None) -> Tensor:
+    """Return each step's divergence (T,) from logits (T, vocabulary), plus the loss of T − 1 next tokens."""
     own, full = own.float().log_softmax(dim=-1), full.float().log_softmax(dim=-1)
-    return kl_div(own, full, reduction="none", log_target=True).sum(dim=-1)
+    loss = kl_div(own, full, reduction="none", log_target=True).sum(dim=-1)
+    if following is not None:
+        loss = loss + pad(nll_loss(own[:-1], following, reduction="none"), (0, 1))
+    return loss
 
 
 def straight_through_attention(

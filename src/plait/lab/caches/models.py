@@ -16,7 +16,7 @@ import torch
 from plait.errors import ConfigError, DataError, OutputError, check_choice
 from plait.files import plain_bytes, write_whole, writing
 from plait.hf.layers import full_attention_layers
-from plait.hf.scores import model_checksum
+from plait.hf.saved import model_checksum
 from plait.hugging_face import (
     build_empty,
     load_gguf,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from plait._version import __version__
 from plait.errors import (
@@ -25,11 +25,11 @@ from plait.errors import (
     check_min,
     check_seed,
 )
-from plait.hf import Scores
+from plait.hf import Adapter, Scores
 from plait.hf.layer import Limits
-from plait.hf.scores import MOST_WIDTH
+from plait.hf.scores import FEATURES, JUDGED, MOST_WIDTH
 from plait.lab.caches.choice import ChoiceRecipe
-from plait.lab.caches.eviction import EvictionRecipe
+from plait.lab.caches.eviction import EvictionRecipe, FullRecipe
 from plait.lab.caches.facts import FactWriter
 from plait.lab.caches.future_use import UsageRecipe
 from plait.lab.caches.models import LanguageModel
@@ -51,7 +51,9 @@ RECIPES: dict[str, type[UsageRecipe] | type[ChoiceRecipe] | type[EvictionRecipe]
     "usage": UsageRecipe,
     "choice": ChoiceRecipe,
     "eviction": EvictionRecipe,
+    "full": FullRecipe,
 }
+TUNED = ("none", "lora")
 MOST_DOCUMENTS = 4096  # documents per update
 _EVALUATIONS = 5  # evaluations on held-out texts per run
 _WARM_UP = 0.05  # share of the updates in which the learning rate rises
@@ -70,12 +72,24 @@ class ScoresOptions:
     lr: float = 0.0
     """Largest learning rate; 0 for that of the recipe."""
     width: int = 64
+    features: str = "states"
+    """Input of a head: `states` (keys and values) or the `hidden` state that they come from."""
+    judged: str = "birth"
+    """Step at which a state is ranked: `birth`, or `leaving` the window with what it earned there."""
+    sizes: tuple[float, ...] = (1.0,)
+    """Sizes of the cache, as multiples of window and capacity, which the updates take in turn."""
     held_out: int = 4
     """Held-out documents of an evaluation."""
     facts: float = 0.0
     """Share of the documents with facts that are asked for later."""
     answer_weight: float = 10.0
     """Weight of a token of an answer in the loss of recipe `eviction`."""
+    tune: str = "none"
+    """Part of the model that is trained with the scores: `none`, or `lora`, adapters of its attention."""
+    rank: int = 16
+    """Rank of the adapters."""
+    adapter_lr: float = 3e-4
+    """Largest learning rate of the adapters."""
     seed: int = 0
 
     @property
@@ -89,16 +103,32 @@ class ScoresOptions:
     def check(self, context: int) -> None:
         """Refuse values out of range, and documents too short for anything to be dropped."""
         check_choice(self.recipe, RECIPES, "recipe")
+        check_choice(self.tune, TUNED, "tune")
+        if self.tune == "lora" and not issubclass(RECIPES[self.recipe], EvictionRecipe):
+            raise ConfigError(
+                f"tune: expected recipe eviction, or full for a control, with lora, got {self.recipe}; start "
+                f"with scores that {self.recipe} trained (--start)"
+            )
+        if self.tune == "none" and self.recipe == FullRecipe.name:
+            raise ConfigError("recipe: full is a control of --tune lora; it trains no scores")
+        check_int(1, rank=self.rank)
+        check_choice(self.features, FEATURES, "features")
+        check_choice(self.judged, JUDGED, "judged")
+        if not self.sizes:
+            raise ConfigError("sizes: expected at least one multiple of the cache's size, got none")
+        for size in self.sizes:
+            check_min(0, size=size)
         check_int(1, window=self.window, updates=self.updates, held_out=self.held_out)
         check_int(1, MOST_DOCUMENTS, batch_size=self.batch_size)
         check_int(0, capacity=self.capacity, sinks=self.sinks)
         check_int(0, MOST_WIDTH, width=self.width)
         check_seed(seed=self.seed)
-        check_float32(0, lr=self.lr, answer_weight=self.answer_weight)
+        check_float32(0, lr=self.lr, answer_weight=self.answer_weight, adapter_lr=self.adapter_lr)
         check_min(0, facts=self.facts)
         if self.facts > 1:
             raise ConfigError(f"facts: expected a share, at most 1, got {self.facts:g}")
-        shortest = self.limits.slots + self.window
+        largest = self.limits.times(max(self.sizes))
+        shortest = largest.slots + largest.window
         if context < shortest:
             raise ConfigError(
                 f"context: expected at least sinks + 2 · window + capacity = {shortest:,} tokens, so that "
@@ -122,18 +152,32 @@ class ScoresLearner(Learner):
         start: Scores | None = None,
     ) -> None:
         model, self.options, self.device = language.model, options, language.device
-        self.recipe = _recipe(model, options)
-        self.formatter = ProgressFormat(self.recipe.score)
-        sizes = {**options.limits._asdict(), "width": options.width, "seed": options.seed}
-        self.network: Scores = Scores(model, **sizes)
+        self.scores = Scores(
+            model,
+            **options.limits._asdict(),
+            width=options.width,
+            features=options.features,
+            judged=options.judged,
+            seed=options.seed,
+        )
         self.is_fresh = start is None
         if start is not None:
-            self.network.load_state_dict(start.state_dict())
+            self.scores.load_state_dict(start.state_dict())
+        self.adapter: Adapter | None = None
+        self.network: nn.Module = self.scores
+        self.lr = [options.lr or RECIPES[options.recipe].lr]
+        groups = [{"params": list(self.scores.parameters())}]
+        if options.tune == "lora":
+            self.adapter = Adapter(model, rank=options.rank, seed=options.seed).apply_to(model)
+            self.network = nn.ModuleDict({"scores": self.scores, "adapter": self.adapter})
+            self.lr.append(options.adapter_lr)
+            groups.append({"params": list(self.adapter.parameters())})
+        self.optimizer = torch.optim.AdamW(groups, lr=self.lr[0], weight_decay=0.01)
+        self.recipe = _recipe(model, options, self.adapter)
+        self.formatter = ProgressFormat(self.recipe.score)
         self.writer = FactWriter(language.tokenizer) if options.facts else None
         self.train_ids = _ids(part_of(pieces, "train"))
         self.held_out_ids = _ids(part_of(pieces, "held-out"))[: options.held_out]
-        self.lr = options.lr or self.recipe.lr
-        self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=self.lr, weight_decay=0.01)
         every = max(1, math.ceil(options.updates / _EVALUATIONS))
         self.schedule = Schedule(options.updates, evaluate_at=range(every, options.updates + 1, every))
 
@@ -143,11 +187,12 @@ class ScoresLearner(Learner):
         rows = range((number - 1) * options.batch_size, number * options.batch_size)
         ids, answers = self._batch([self._document(row) for row in rows], "train", rows)
         if number == 1 and self.is_fresh:
-            self.recipe.calibrate(self.network, ids)
+            self.recipe.calibrate(self.scores, ids)
         warm_up = min(1.0, number / max(1.0, _WARM_UP * options.updates))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr * warm_up * (1 - (number - 1) / options.updates)
-        figures = self.recipe.update(self.network, self.optimizer, ids, answers)
+        for group, lr in zip(self.optimizer.param_groups, self.lr, strict=True):
+            group["lr"] = lr * warm_up * (1 - (number - 1) / options.updates)
+        self.recipe.limits = options.limits.times(options.sizes[(number - 1) % len(options.sizes)])
+        figures = self.recipe.update(self.scores, self.optimizer, ids, answers)
         wrong = [name for name, value in figures.items() if not math.isfinite(value)]
         if wrong:
             raise DivergedError(f"update {number}: the {wrong[0].replace('_', ' ')} is not finite")
@@ -158,9 +203,12 @@ class ScoresLearner(Learner):
         if final:
             return {}
         parts = []
-        for row, ids in enumerate(self.held_out_ids):
-            batch = self._batch([ids], "held-out", [row])
-            parts.append(self.recipe.evaluate(self.network, *batch))
+        for first in range(0, len(self.held_out_ids), self.options.batch_size):
+            rows = range(first, min(first + self.options.batch_size, len(self.held_out_ids)))
+            batch = self._batch([self.held_out_ids[row] for row in rows], "held-out", rows)
+            for size in self.options.sizes:
+                self.recipe.limits = self.options.limits.times(size)
+                parts += [self.recipe.evaluate(self.scores, *batch)] * len(rows)
         return {"held_out": {name: math.fsum(part[name] for part in parts) / len(parts) for name in parts[0]}}
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -183,10 +231,13 @@ class ScoresLearner(Learner):
         return self.train_ids[_order(self.options.seed, row // count, count)[row % count]]
 
 
-def _recipe(model: Any, options: ScoresOptions) -> UsageRecipe | ChoiceRecipe | EvictionRecipe:
-    if options.recipe == EvictionRecipe.name:
-        return EvictionRecipe(model, options.limits, options.answer_weight)
-    return RECIPES[options.recipe](model, options.limits)
+def _recipe(
+    model: Any, options: ScoresOptions, adapter: Adapter | None
+) -> UsageRecipe | ChoiceRecipe | EvictionRecipe:
+    kind = RECIPES[options.recipe]
+    if issubclass(kind, EvictionRecipe):
+        return kind(model, options.limits, options.answer_weight, adapter)
+    return kind(model, options.limits)
 
 
 @lru_cache(maxsize=4)
@@ -230,11 +281,13 @@ def train_scores(
     """
     context = len(pieces[0].tokens) if pieces else 0
     options.check(context)
-    if start is not None and start.width != options.width:
-        raise ConfigError(f"start: expected scores of width {options.width}, got width {start.width}")
+    for name in ("width", "features", "judged") if start is not None else ():
+        wanted, got = getattr(options, name), getattr(start, name)
+        if wanted != got:
+            raise ConfigError(f"start: expected scores of {name} {wanted}, got {name} {got}")
     if minutes is not None:
         options = _with_minutes(language, pieces, options, minutes, folder)
-    recipe = asdict(options)
+    recipe = {**asdict(options), "sizes": list(options.sizes)}
     if start is not None:
         recipe["start"] = _digest(start.state_dict().values())
     description = {
@@ -261,7 +314,10 @@ def train_scores(
         checkpoint_every=checkpoint_every,
         progress=progress,
     )
-    scores = fitted.network
+    scores, adapter = fitted.network, None
+    if isinstance(scores, nn.ModuleDict):
+        parts = dict(scores.items())
+        scores, adapter = parts["scores"], parts["adapter"]
     assert isinstance(scores, Scores)
     scores.trained = {
         "recipe": options.recipe,
@@ -277,6 +333,10 @@ def train_scores(
         "plait": __version__,
         "commit": commit(),
     }
+    if isinstance(adapter, Adapter):
+        adapter.trained = {**scores.trained, "lr": options.adapter_lr}
+        if folder is not None:
+            scores.adapter = adapter.save(folder, language.model)
     if folder is not None:
         scores.save(folder, language.model)
     return scores.eval(), fitted
@@ -297,13 +357,16 @@ def _with_minutes(
         return replace(options, updates=updates if isinstance(updates, int) else options.updates)
     began = time.monotonic()
     trial = ScoresLearner(language, pieces, options)
-    stop = Stop(signals=False)
-    trial.advance(1, stop)
+    stop, sizes = Stop(signals=False), len(options.sizes)
+    for number in range(1, sizes + 1):  # each size may compile kernels of its own
+        trial.advance(number, stop)
     second = time.monotonic()
-    trial.advance(2, stop)
+    for number in range(sizes + 1, 2 * sizes + 1):
+        trial.advance(number, stop)
     now = time.monotonic()
-    evaluations = _EVALUATIONS * len(trial.held_out_ids)  # a document takes about as long as an update
-    fit = (60 * minutes - (now - began)) / (now - second) - evaluations / options.batch_size
+    # a document of an evaluation takes at each size about as long as one of an update
+    evaluations = _EVALUATIONS * len(trial.held_out_ids) * sizes
+    fit = (60 * minutes - (now - began)) / (now - second) * sizes - evaluations / options.batch_size
     return options.with_updates(int(fit))
 
 

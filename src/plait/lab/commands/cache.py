@@ -24,6 +24,7 @@ def evaluate_caches(
     policies: str = "full,sinks,knorm,keydiff,h2o,tova,earned",
     slots: str = "256",
     scores: Path | None = None,
+    tuned: Path | None = None,
     context: int = 2048,
     prefix: int | None = None,
     documents: int = 8,
@@ -52,6 +53,7 @@ def evaluate_caches(
         policies: comma-separated names; full is the unbounded cache, learned needs --scores.
         slots: states that a KV head keeps, comma-separated numbers.
         scores: folder of trained scores, of plait cache train; adds the policy learned.
+        tuned: folder of plait cache train --tune lora, whose adapter the model takes.
         context: tokens of a document.
         prefix: tokens read before losses are counted; half of the context if not given.
         documents: documents read, spread over all texts.
@@ -93,6 +95,7 @@ def evaluate_caches(
     )
     with limit_threads(threads):
         lm = open_model(model, device_named(device), dtype)
+        _tune(lm, tuned)
         trained, digest = _scores(scores, lm)
         variants = [Variant(FULL)] if FULL in names else []
         for size in sizes:
@@ -125,6 +128,14 @@ def _scores(folder: Path | None, lm: Any) -> tuple[Any, str | None]:
 
     trained = Scores.load(folder, lm.model)
     return trained, hashlib.sha256((folder / TENSORS).read_bytes()).hexdigest()
+
+
+def _tune(lm: Any, folder: Path | None) -> None:
+    """Apply the adapter in a folder to the model."""
+    if folder is not None:
+        from plait.hf import Adapter
+
+        Adapter.load(folder, lm.model).apply_to(lm.model)
 
 
 def _progress(done: int, total: int, label: str) -> None:
@@ -162,6 +173,7 @@ def generate_bounded(
     slots: int = 256,
     policy: str | None = None,
     scores: Path | None = None,
+    tuned: Path | None = None,
     window: int | None = None,
     sinks: int = 4,
     max_new_tokens: int = 100,
@@ -180,6 +192,7 @@ def generate_bounded(
         slots: states that a KV head keeps.
         policy: states to keep; full has no bound; learned if there are scores, else sinks.
         scores: folder of trained scores, of plait cache train.
+        tuned: folder of plait cache train --tune lora, whose adapter the model takes.
         window: latest states kept; a quarter of the slots if not given.
         sinks: first states kept.
         max_new_tokens: largest number of tokens to generate.
@@ -199,6 +212,7 @@ def generate_bounded(
         raise ConfigError(f"scores: the policy {name} takes none; leave out --scores or --policy")
     variant = Variant(FULL) if name == FULL else Variant.of(name, slots, window, sinks)
     lm = open_model(model, device_named(device))
+    _tune(lm, tuned)
     if name == "learned":
         variant = Variant.of(name, slots, window, sinks, *_scores(scores, lm))
     words = (read_text(text) if text is not None else "") + prompt

@@ -22,16 +22,22 @@ def train_cache(
     capacity: int,
     sinks: int = 4,
     out: Annotated[Path, option(metavar="FOLDER", aliases=("-o",))],
-    recipe: Literal["usage", "choice", "eviction"] = "usage",
+    recipe: Literal["usage", "choice", "eviction", "full"] = "usage",
     minutes: float | None = None,
     updates: Annotated[int | None, option(default="one pass over the texts")] = None,
     context: int = 1024,
     batch_size: int = 1,
     lr: Annotated[float | None, option(default="2e-3 for usage and choice, 5e-4 for eviction")] = None,
     width: int = 64,
+    features: Literal["states", "hidden"] = "states",
+    judged: Literal["birth", "leaving"] = "birth",
+    sizes: str = "1",
     held_out: int = 4,
     facts: float = 0.5,
     answer_weight: float = 10.0,
+    tune: Literal["none", "lora"] = "none",
+    rank: int = 16,
+    adapter_lr: float = 3e-4,
     start: Annotated[Path | None, option(metavar="FOLDER")] = None,
     seed: int = 0,
     resume: bool = False,
@@ -56,16 +62,22 @@ def train_cache(
         capacity: older states that the cache keeps.
         sinks: first states that the cache keeps.
         out: folder of the run and of the scores.
-        recipe: usage, choice or eviction.
+        recipe: usage, choice or eviction; full tunes as eviction does, with the full cache, as a control.
         minutes: as many updates as fit into this time, instead of --updates; two are timed first.
         updates: updates in all; each takes --batch-size documents.
         context: tokens of a document; at least sinks + 2 · window + capacity.
         batch_size: documents of an update.
         lr: largest learning rate.
         width: hidden features of a head; 0 for a linear one.
+        features: input of a head: states (keys and values) or the hidden state that they come from.
+        judged: step at which a state is ranked: birth, or leaving the window with what it earned there.
+        sizes: comma-separated multiples of window and capacity; the updates take them in turn.
         held_out: held-out documents of an evaluation.
         facts: share of the documents into which facts and questions about them are written.
         answer_weight: weight of a token of an answer in the loss of eviction.
+        tune: part of the model that is trained along: none, or lora, adapters of its attention (eviction).
+        rank: rank of the adapters.
+        adapter_lr: largest learning rate of the adapters.
         start: folder of scores to begin with; zero scores if left out.
         seed: of the initial weights and of the order of documents.
         resume: continue the run in the folder; all other options as at the start.
@@ -92,9 +104,15 @@ def train_cache(
         batch_size=batch_size,
         lr=lr or 0.0,
         width=width,
+        features=features,
+        judged=judged,
+        sizes=_sizes(sizes),
         held_out=held_out,
         facts=facts,
         answer_weight=answer_weight,
+        tune=tune,
+        rank=rank,
+        adapter_lr=adapter_lr,
         seed=seed,
     )
     options.check(context)
@@ -128,3 +146,10 @@ def train_cache(
     )
     data = {"scores": str(out), "model": language.name, **fitted.summary, "trained": scores.trained}
     return CommandResult(data, parts)
+
+
+def _sizes(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(f"sizes: expected numbers between commas, got {text!r}") from None

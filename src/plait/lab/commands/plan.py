@@ -151,6 +151,8 @@ def table(plot: Path | None = None) -> CommandResult:
 
 def _draw(path: Path | None, depth: int | None = None, width: int | None = None, name: str = "") -> None:
     if path is not None:
+        from plait.lab.figures import check_picture, save_figure
         from plait.lab.report.plane_picture import draw_shapes
 
-        draw_shapes(path, depth, width, name)
+        check_picture(path)
+        save_figure(draw_shapes(depth, width, name), path)

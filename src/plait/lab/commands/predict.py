@@ -39,12 +39,17 @@ def predict(
         backend: backend of the model's scan; auto chooses.
         out: the folder of runs in which an id is searched.
     """
+    from plait.errors import OutputError
     from plait.files import destination, write_whole
     from plait.lab.runs.reading import find_run
     from plait.lab.training.prediction import predict_table
     from plait.table import percent
 
     target = destination(output)
+    if target.exists() and file.exists() and target.samefile(file):
+        raise OutputError(
+            f"--output: expected another file than the table, which it would replace, got {output}"
+        )
     result = predict_table(find_run(run, out), file, missing=missing, device=device, backend=backend)
     write_whole(target, result.csv())
     count = len(result.columns["prediction"])

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from plait.errors import MissingExtraError
 from plait.lab.annotations import option
 from plait.lab.experiments.catalogue import experiment_named, experiments, require_data
 from plait.lab.experiments.description import MEANS_NOTHING
@@ -107,10 +106,7 @@ def reproduce(
     if not any(Path(job.folder, "config.json").exists() for job in jobs):
         nothing = (*lines, "no run has started: nothing to show")
         return _mark_smoke(smoke, CommandResult(data, nothing, outcome.problem))
-    try:
-        table, page = _report(folder)
-    except MissingExtraError as error:  # a compute-only machine; the folder can be reported on elsewhere
-        return _mark_smoke(smoke, CommandResult(data, (*lines, f"no page: {error}"), outcome.problem))
+    table, page = _report(folder)
     parts = (table, *lines, f"the page, to open in a browser: {page}")
     result = CommandResult({**data, "cells": table.records(), "page": str(page)}, parts, outcome.problem)
     return _mark_smoke(smoke, result)

@@ -18,7 +18,7 @@ from plait.lab.experiments.depthwidth import depthwidth_figure1, depthwidth_tune
 from plait.lab.experiments.description import Experiment
 from plait.lab.experiments.late_information import keeping
 from plait.lab.experiments.late_information_search import keeping_settings
-from plait.lab.experiments.like_for_like import like_for_like, like_for_like_search, like_for_like_small
+from plait.lab.experiments.like_for_like import like_for_like, like_for_like_search
 from plait.lab.experiments.popgym import popgym, popgym_easy
 from plait.lab.experiments.untangling import BY_RECIPE, FULL, ITEMS, SMOKE, Size
 from plait.lab.own_code import by_name as own, is_own_name, name_of
@@ -35,7 +35,6 @@ _ITEMS: tuple[Callable[[Size], Experiment], ...] = (
     keeping,
     keeping_settings,
     like_for_like,
-    like_for_like_small,
     like_for_like_search,
     bounded_transformer,
     bounded_settings,

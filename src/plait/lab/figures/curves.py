@@ -54,6 +54,7 @@ class Band:
 def draw_curves(
     curves: Sequence[Curve],
     *,
+    bands: Sequence[Band] = (),
     x_label: str,
     y_label: str,
     title: str = "",
@@ -69,6 +70,7 @@ def draw_curves(
 
     Args:
         curves: lines, drawn in this order.
+        bands: filled areas behind them.
         x_label, y_label: axis labels, with units.
         log_x, log_y: logarithmic axes.
         powers_y: y holds base-10 logarithms, for values beyond float64; ticks are written as powers of ten.
@@ -81,6 +83,9 @@ def draw_curves(
         raise ConfigError("curves: expected at least one, got none")
     figure, axes = blank(*size)
     colors = palette(color_bar is not None)
+    for band in bands:
+        low, high = np.asarray(band.low, dtype=float), np.asarray(band.high, dtype=float)
+        axes.fill_between(band.x, low, high, color=colors(band.color), alpha=0.2, linewidth=0)
     for curve in curves:
         x, y = np.asarray(curve.x, dtype=float), np.asarray(curve.y, dtype=float)
         if x.shape != y.shape or x.ndim != 1:

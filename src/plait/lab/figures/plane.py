@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from plait.files import check_picture, save_figure
 from plait.lab.figures.canvas import blank
 
 __all__ = ["Guide", "Point", "draw_plane"]
@@ -38,20 +36,18 @@ class Point:
 
 
 def draw_plane(
-    path: str | Path,
     guide: Guide,
     points: Sequence[Point],
     threshold: tuple[Sequence[float], Sequence[float]],
     title: str = "",
-) -> Path:
-    """Draw the plane to `path` (.png, .svg or .pdf) and return the path.
+) -> Any:
+    """Draw the plane and return the figure.
 
     Args:
         guide: the fitted line; below it shapes are too deep for their width, above it too shallow.
         points: model shapes to draw.
         threshold: (depths, widths) of the theory's boundary between its two regimes.
     """
-    check_picture(path)
     figure, axes = blank(8.6, 5.4)
     _regions(axes, guide, threshold)
     for point in points:
@@ -68,7 +64,7 @@ def draw_plane(
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.minorticks_off()
     axes.legend(loc="lower right", framealpha=0.95, fontsize=8)
-    return save_figure(figure, path)
+    return figure
 
 
 def _regions(axes: Any, guide: Guide, threshold: tuple[Sequence[float], Sequence[float]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 from plait.depthwidth.planner.guideline import FITTED_DEPTHS
 from plait.depthwidth.planner.plane import DEEPEST, plane, published_shapes
@@ -14,8 +14,8 @@ __all__ = ["draw_shapes"]
 _OFFSETS = {"GPT-3 175B": (-4, 7), "Pythia 12B": (-52, -3), "GPT-3 13B": (6, -6), "GPT-NeoX 20B": (6, 0)}
 
 
-def draw_shapes(path: str | Path, depth: int | None = None, width: int | None = None, name: str = "") -> Path:
-    """Draw the plane to a file, with a shape of interest marked if depth and width are given."""
+def draw_shapes(depth: int | None = None, width: int | None = None, name: str = "") -> Any:
+    """Draw the plane and return the figure, with a shape of interest marked if depth and width are given."""
     guideline = plane(max(DEEPEST, (depth or 0) + 8))
     guide = Guide(guideline.depths, guideline.widths, guideline.low, guideline.high, FITTED_DEPTHS)
     points = [
@@ -24,4 +24,4 @@ def draw_shapes(path: str | Path, depth: int | None = None, width: int | None = 
     ]
     if depth is not None and width is not None:
         points.append(Point(name, depth, width, (10, -14), highlight=True))
-    return draw_plane(path, guide, points, guideline.edge)
+    return draw_plane(guide, points, guideline.edge)

@@ -51,7 +51,7 @@ def report_page(groups: Sequence[Group], command: str) -> str:
         vendor_css=_asset("vendor/uPlot.min.css"),
         vendor_js=_asset("vendor/uPlot.iife.min.js"),
         vendor_version=vendor_version(),
-        script=_asset("templates/report.js"),
+        scripts=[_asset("shared/charts.js"), _asset("templates/report.js")],
     )
 
 

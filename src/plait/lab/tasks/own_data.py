@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,7 +141,7 @@ def _read(data: Any, batch_first: bool, asks: str | None, where: str) -> tuple[l
         if len(kinds) > 1:
             raise ShapeError(f"{where}y: expected targets of every step in all batches, or in none")
         every = kinds.pop() if kinds else False
-    elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+    elif hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping):
         pairs = [data[index] for index in range(len(data))]
         if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
             raise DataError(f"{where}data: expected items (x, y) of the data set")
@@ -182,6 +182,12 @@ def _of_arrays(
         ys, joint = _as_list(targets, f"{where}y"), False
     else:
         whole = _tensor(inputs, f"{where}X")
+        if whole.dim() == 3 and not whole.is_floating_point():
+            symbols = "(N, T)" if batch_first else "(T, N)"
+            raise ShapeError(
+                f"{where}X: expected {symbols} where integers are symbols, got {tuple(whole.shape)}; if they "
+                "are features, pass X.float()"
+            )
         if whole.dim() - whole.is_floating_point() != 2:
             raise ShapeError(f"{where}X: expected {_LAYOUTS[batch_first]}, got {tuple(whole.shape)}")
         xs = list((whole if batch_first else whole.transpose(0, 1)).unbind(0))
@@ -199,6 +205,7 @@ def _of_arrays(
     rows: list[Row] = []
     for index, (x, y, end) in enumerate(zip(xs, ys, ends, strict=True)):
         _check_one(x, y, every, index, where)
+        y = _classes_of(y, every, f"{where}y[{index}]")
         rows.append((x[:end], y[:end] if every else y))
         if isinstance(y, Tensor) and bool(_absent(rows[-1][1]).all()):
             raise DataError(
@@ -258,7 +265,11 @@ def _is_every(xs: list[Tensor], ys: list[Any], asks: str | None) -> bool:
 
 
 def _checked_lengths(lengths: Any, xs: list[Tensor], where: str) -> list[int]:
-    steps = [int(length) for length in _tensor(lengths, f"{where}lengths").flatten()]
+    numbers = _tensor(lengths, f"{where}lengths").flatten().tolist()
+    broken = [number for number in numbers if number % 1]
+    if broken:
+        raise ShapeError(f"{where}lengths: expected whole numbers, got {broken[0]:g}")
+    steps = [int(number) for number in numbers]
     if len(steps) != len(xs) or any(not 0 < n <= len(x) for n, x in zip(steps, xs, strict=False)):
         raise ShapeError(
             f"{where}lengths: expected {len(xs)} numbers from 1 to {max(map(len, xs), default=0)}, the steps "
@@ -286,6 +297,18 @@ def _check_one(x: Tensor, y: Any, every: bool, index: int, where: str) -> None:
         raise ShapeError(
             f"{where}y[{index}]: expected one target, or one for each of {len(x)} steps, got {len(y)}"
         )
+
+
+def _classes_of(y: Any, every: bool, name: str) -> Any:
+    """Return integer targets without a last axis of size 1, which other libraries add; refuse a wider one."""
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.dim() == every:
+        return y
+    if y.dim() > 1 + every or y.shape[-1] != 1:
+        step = " for each step" if every else ""
+        raise ShapeError(
+            f"{name}: expected one class{step}, got {y.shape[-1]} integers; numbers to predict are floats"
+        )
+    return y.squeeze(-1)
 
 
 def _absent(targets: Tensor) -> Tensor:

@@ -200,6 +200,20 @@ class SequenceTask(Task):
         """Number of steps of the longest training sequence."""
         return int(self.split().train.lengths.max())
 
+    def check_answers(self) -> None:
+        """Refuse targets that are all equal: R² would divide by zero, and accuracy would be 100 %."""
+        targets = self.split().train.targets
+        there = ~targets.isnan() if targets.is_floating_point() else targets != IGNORE
+        columns = zip(targets.reshape(len(targets), -1).T, there.reshape(len(targets), -1).T, strict=True)
+        values = [column[valid].unique() for column, valid in columns]
+        if any(len(distinct) > 1 for distinct in values):
+            return
+        first = next(distinct[0].item() for distinct in values if len(distinct))
+        raise DataError(
+            f"expected targets that differ, got {self.named(first)} in all training data: nothing can be "
+            "learned"
+        )
+
     def prepare(self, device: torch.device | str = "cpu") -> None:
         for part in ("train", "held_out"):
             self.split().on(part, device)

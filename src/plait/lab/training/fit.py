@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from plait.errors import ConfigError, UnknownNameError, check_choice
@@ -16,13 +17,27 @@ from plait.lab.training.callbacks import Callback
 from plait.lab.training.description import Network, network_for, spec_of
 from plait.lab.training.module_state import note_trained_buffers, values_at_start
 from plait.lab.training.own_data import own_task, whole_epochs
-from plait.lab.training.own_model import check_logits, own_network
+from plait.lab.training.own_model import check_logits, check_model, own_network
 from plait.lab.training.process import device_named
 from plait.lab.training.recipe import Recipe, updates_of
 from plait.lab.training.session import Fitted, train
 from plait.lab.training.supervised import supervised_learner
 
 __all__ = ["fit"]
+
+
+def _check_objects(recipe: Any, stop_when: Any, callbacks: Any) -> list[Callback]:
+    """Check the objects that `fit` calls or reads; return the callbacks."""
+    if not isinstance(recipe, Recipe | None):
+        raise ConfigError(f"recipe: expected a Recipe, got {type(recipe).__name__}; options are keywords too")
+    if not (stop_when is None or callable(stop_when)):
+        raise ConfigError(f"stop_when: expected a function, got {stop_when!r}")
+    called = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+    methods = [name for name in vars(Callback) if not name.startswith("_")]
+    for callback in called:
+        if not (isinstance(callback, Callback) or all(hasattr(callback, name) for name in methods)):
+            raise ConfigError(f"callbacks: expected a list of Callback, got {type(callback).__name__}")
+    return called
 
 
 def option_of_fit(name: str) -> str:
@@ -66,7 +81,7 @@ def fit(
     *,
     held_out: Any = None,
     batch_first: bool | None = None,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     folder: Path | str | None = None,
     resume: bool = False,
     checkpoint_every: int = 500,
@@ -115,6 +130,8 @@ def fit(
     """
     for name in changes:
         option_of_fit(name)
+    check_model(model)
+    callbacks = _check_objects(recipe, stop_when, callbacks)
     if isinstance(task, Task):
         if held_out is not None or batch_first is not None:
             raise ConfigError("held_out, batch_first: for data of one's own; a task says both itself")

@@ -80,7 +80,8 @@ class ModelOptions:
     """With screening: largest element of dL/ds_t, in multiples of the incoming gradient; no limit by
     default."""
     positions: str | None = None
-    """transformer with --memory: rotary (true distances; the default), or clamped (up to the window)."""
+    """transformer with --memory: rotary (true distances; the default), counted (beyond the window only states
+    that were kept count), or clamped (up to the window)."""
     every: int | None = None
     """unirnn, unilstm, sab, transformer with --memory uniform: keep every N-th state."""
     top_k: int | None = None

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from plait.errors import ConfigError, PlaitError
 from plait.lab.tasks import Task
 
-__all__ = ["OwnNetwork", "check_logits", "own_network"]
+__all__ = ["OwnNetwork", "check_logits", "check_model", "own_network"]
 
 
 class OwnNetwork(nn.Module):
@@ -37,6 +37,17 @@ class OwnNetwork(nn.Module):
         if logits.dim() == 2:
             return logits.unsqueeze(0), after
         return (logits.transpose(0, 1) if self.batch_first else logits), after
+
+
+def check_model(model: Any) -> None:
+    """Raise a `ConfigError` for anything but a module with values in its weights."""
+    if not isinstance(model, nn.Module):
+        got = "a class; construct it first" if isinstance(model, type) else type(model).__name__
+        raise ConfigError(f"model: expected a torch.nn.Module, got {'None' if model is None else got}")
+    if any(weight.is_meta for weight in model.parameters()):
+        raise ConfigError(
+            "model: is on the meta device, without values; model.to_empty(device=…) gives it some"
+        )
 
 
 def own_network(module: nn.Module, batch_first: bool | None) -> nn.Module:

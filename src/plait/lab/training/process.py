@@ -38,12 +38,13 @@ def check_threads(threads: int) -> None:
     check_stacks(threads)
 
 
-def device_named(name: str) -> torch.device:
+def device_named(name: str | torch.device) -> torch.device:
     """Return a device: `auto` is cuda if available, else cpu; under torchrun every process has its own GPU.
 
     >>> device_named("cpu")
     device(type='cpu')
     """
+    name = str(name)
     kind, _, number = name.partition(":")
     check_choice(kind, ("auto", "cpu", "cuda"), "device")
     if number and (kind != "cuda" or not number.isdecimal()):

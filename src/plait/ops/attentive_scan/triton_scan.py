@@ -1,7 +1,7 @@
 """The attentive scan on a GPU: one persistent Triton program per row, forward and back.
 
 Input projections and weight gradients are single large products outside the walk. Hidden sizes whose
-weights do not fit one multiprocessor are walked step by step, in `triton_steps`.
+weights, and memories whose slots do not fit one multiprocessor are walked step by step, in `triton_steps`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ from plait.ops.scan.weight_gradients import collect_gradients
 
 __all__ = ["backward", "forward", "missing", "prepare_backward"]
 
-# The largest hidden size whose weights fit one program; beyond it a step takes several launches.
+# The largest hidden size whose weights and the largest number of slots that fit one program; beyond either a
+# step takes several launches.
 LARGEST_PERSISTENT = 128
-LARGEST_WIDTH = 64
+LARGEST_PERSISTENT_WIDTH = 64
+LARGEST_WIDTH = 2048  # a program of the stepwise kernels has all slots of a row in one tile
 
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
@@ -49,7 +51,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     steps, rows, size = out.output.shape
     if rows == 0:
         return out
-    if size > LARGEST_PERSISTENT:
+    if not _is_persistent(scan, size):
         return triton_steps.forward(inputs, scan, need_trace, save)
     wide = accumulation_dtype(inputs.projected.dtype)
     # transposed, a matrix is read along its output, so that no product reduces across lanes
@@ -80,7 +82,7 @@ def prepare_backward(inputs: Inputs, scan: Scan) -> None:
     """Compile the kernels that `backward` will launch; `BackendError` if they do not compile."""
 
     def there_and_back(step: Inputs) -> None:
-        if len(step.energy) > LARGEST_PERSISTENT:
+        if not _is_persistent(scan, len(step.energy)):
             triton_steps.there_and_back(step, scan)
         else:
             scanned = forward(step, scan, False, True)
@@ -92,7 +94,7 @@ def prepare_backward(inputs: Inputs, scan: Scan) -> None:
 def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: Scan, nudged: bool) -> Inputs:
     """Walk every row back; docs/notes/kernels.md has the derivation."""
     steps, rows, size = scanned.output.shape
-    if rows and size > LARGEST_PERSISTENT:
+    if rows and not _is_persistent(scan, size):
         return triton_steps.backward(arriving, inputs, scanned, scan, nudged)
     wide = scanned.weights.dtype
     walked = allocate_walk(inputs, scanned, scan, nudged)
@@ -115,6 +117,10 @@ def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: Scan, n
     if inputs.usage is not None:
         scanned = scanned._replace(ids=ids_by_slot(scanned.ids, PLACE_BITS.value))
     return collect_gradients(walked, inputs, scanned, scan, nudged, arriving.output)
+
+
+def _is_persistent(scan: Scan, size: int) -> bool:
+    return size <= LARGEST_PERSISTENT and scan.width <= LARGEST_PERSISTENT_WIDTH
 
 
 @lru_cache

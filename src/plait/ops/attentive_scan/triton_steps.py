@@ -11,12 +11,13 @@ from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
 from plait.ops.attentive_scan import cuda_steps
-from plait.ops.attentive_scan.triton_step_kernels import attend_step, cell_step, unattend_step, uncell_step
+from plait.ops.attentive_scan.triton_step_kernels import attend_step, unattend_step
 from plait.ops.grad_limit import limit_of
 from plait.ops.scan.buffers import allocate
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, named
 from plait.ops.scan.cuda_graph import Tensors, replayed
 from plait.ops.scan.kinds import Scan
+from plait.ops.scan.triton_cell_steps import cell_step, uncell_step
 from plait.ops.scan.triton_launch import arguments, contiguous, launch
 from plait.ops.scan.weight_gradients import collect_gradients
 
@@ -245,8 +246,15 @@ def _reading(
 
 
 def _blocks(size: int, width: int) -> dict[str, int]:
+    """Return the tile of the reading kernels, slots by columns, and the warps that share it.
+
+    >>> _blocks(300, 20), _blocks(128, 320)
+    ({'BLOCK': 256, 'BLOCK_X': 32, 'num_warps': 8}, {'BLOCK': 32, 'BLOCK_X': 512, 'num_warps': 16})
+    """
     slots = max(4, triton.next_power_of_2(width))
-    return {"BLOCK": min(max(16, triton.next_power_of_2(size)), max(32, 8192 // slots)), "BLOCK_X": slots}
+    elements = 8192 if slots <= 64 else 16384
+    columns = min(max(16, triton.next_power_of_2(size)), elements // slots)
+    return {"BLOCK": columns, "BLOCK_X": slots, "num_warps": min(16, max(4, slots * columns // 1024))}
 
 
 def _entries(ids: Tensor, slots: Tensor, output: Tensor) -> Tensor:

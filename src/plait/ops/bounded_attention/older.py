@@ -42,9 +42,12 @@ def older_states(deaths: Tensor, births: Tensor, steps: int, window: int, block:
     if not deaths.is_cuda and not torch.compiler.is_compiling():
         _check_width(begin, end, blocks, width)
 
-    by_begin = begin.argsort(dim=2, stable=True)
-    rank = torch.empty_like(by_begin).scatter_(2, by_begin, _counting(by_begin))
-    by_end = end.argsort(dim=2, stable=True)
+    # births ascend, so the beginnings of the active ranges do: they are sorted without a sort
+    active = begin < blocks
+    earlier = active.cumsum(dim=2)
+    rank = torch.where(active, earlier - 1, earlier[..., -1:] + _counting(begin) - earlier)
+    by_begin = torch.empty_like(rank).scatter_(2, rank, _counting(rank))
+    by_end = end.int().argsort(dim=2, stable=True)
     ended = rank.gather(2, by_end)  # for the ranges sorted by their ends, the rank by their beginnings
     number = _counting(rank)
     link = torch.where(

@@ -67,6 +67,12 @@ def _tiles(size: int, dtype: torch.dtype, far: bool) -> dict[str, int]:
     return {"BT": edge, "BS": edge, "BD": block, "D": size}
 
 
+def _launch(kernel: str, tiles: dict[str, Any]) -> dict[str, int]:
+    """Return the launch options of the kernel "forward", "query", "recent" or "older"."""
+    two_sums = kernel in ("recent", "older")  # of keys and of values
+    return {"BS": tiles["BS"], "num_warps": 8 if two_sums and tiles["BS"] == 64 else 4, "num_stages": 3}
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -87,7 +93,8 @@ class _Attention(torch.autograd.Function):
         tensors, sizes = _arguments(
             query, far_query, key, far_key, value, scores, deaths, births, older, settings
         )
-        forward_kernel[(rows * heads, older.shape[2])](**tensors, output=output, sums=sums, **sizes)
+        launch = sizes | _launch("forward", settings)
+        forward_kernel[(rows * heads, older.shape[2])](**tensors, output=output, sums=sums, **launch)
         return output, sums
 
     @staticmethod
@@ -103,27 +110,39 @@ class _Attention(torch.autograd.Function):
         tensors, sizes = _arguments(
             query, far_query, key, far_key, value, scores, deaths, births, older, ctx.settings
         )
-        products = (d_output.float() * output.float()).sum(dim=3)
-        d_output = d_output.to(tensors["query"].dtype).contiguous()
-        tensors |= {"sums": sums, "d_output": d_output, "products": products}
+        tiles, d_output = ctx.settings, d_output.to(tensors["query"].dtype).contiguous()
+        products = torch.empty_like(sums)
+        tensors |= {"sums": sums, "d_output": d_output}
         d_query = torch.empty_like(query, memory_format=torch.contiguous_format)
         d_far_query = d_query if far_query is None else torch.empty_like(d_query)
-        d_key, d_value = (torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (key, value))
-        d_far_key = d_key if far_key is None else torch.zeros_like(d_key)
-        d_scores = torch.zeros(key.shape[:3], dtype=torch.float32, device=key.device)
+        d_key, d_value = (_unsummed(x, query.shape[2]) for x in (key, value))
+        d_far_key = d_key if far_key is None else _unsummed(far_key, query.shape[2])
+        d_scores = _unsummed(key[..., 0], query.shape[2])
         rows, heads, blocks, width = older.shape
-        of_queries = {"d_query": d_query, "d_far_query": d_far_query}
-        query_kernel[(rows * query.shape[1], blocks)](**tensors, **of_queries, **sizes)
-        tensors |= {"d_key": d_key, "d_far_key": d_far_key, "d_value": d_value, "d_scores": d_scores}
-        edge = ctx.settings["BS"]
-        sizes["num_warps"] = 8 if edge == 64 else 4  # two accumulators instead of one
-        recent = {name: x for name, x in (tensors | sizes).items() if name not in ("older", "K")}
-        recent_kernel[(rows * heads, triton.cdiv(query.shape[2], edge))](**recent)
-        older_kernel[(rows * heads, triton.cdiv(max(width, 1), edge))](**tensors, **sizes)
+        of_queries = {"output": output.to(d_output.dtype), "d_query": d_query, "d_far_query": d_far_query}
+        launch = sizes | _launch("query", tiles)
+        query_kernel[(rows * query.shape[1], blocks)](**tensors, products=products, **of_queries, **launch)
+        tensors |= {"products": products, "d_key": d_key, "d_value": d_value}
+        tensors |= {"d_far_key": d_far_key, "d_scores": d_scores}
+        launch = sizes | _launch("recent", tiles)
+        recent = {name: x for name, x in (tensors | launch).items() if name not in ("older", "K")}
+        recent_kernel[(rows * heads, triton.cdiv(query.shape[2], launch["BS"]))](**recent)
+        launch = sizes | _launch("older", tiles)
+        older_kernel[(rows * heads, triton.cdiv(max(width, 1), launch["BS"]))](**tensors, **launch)
         d_far = (None, None) if far_key is None else (d_far_query, d_far_key.to(key.dtype))
         d_rated = None if scores is None else d_scores.to(scores.dtype)
         d_states = d_key.to(key.dtype), d_far[1], d_value.to(value.dtype), d_rated
         return d_query, d_far[0], *d_states, None, None, None, None
+
+
+def _unsummed(states: Tensor, steps: int) -> Tensor:
+    """Return a buffer (B, H, C + T, …) for a gradient in float32, with zeros for the C carried states.
+
+    `recent_kernel` writes the gradients of the T others, and `older_kernel` adds to all.
+    """
+    buffer = torch.empty(states.shape, dtype=torch.float32, device=states.device)
+    buffer[:, :, : states.shape[2] - steps] = 0
+    return buffer
 
 
 def _arguments(

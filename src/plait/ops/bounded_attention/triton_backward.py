@@ -144,6 +144,7 @@ def query_kernel(
     sums,
     d_output,
     products,
+    output,
     d_query,
     d_far_query,
     T,
@@ -161,7 +162,10 @@ def query_kernel(
     BT: tl.constexpr,
     BS: tl.constexpr,
 ):
-    """Write the gradients of the queries of head `program_id(0)`, block `program_id(1)`."""
+    """Write the gradients of the queries of head `program_id(0)`, block `program_id(1)`.
+
+    `products`, of outputs and what arrives at them, is written for the kernels of the states.
+    """
     head, n = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row = head // G
     times = n * BT + tl.arange(0, BT)
@@ -169,7 +173,9 @@ def query_kernel(
     far_q = far_rows(far_query, head * T + times, times < T, q, D, BD, HAS_FAR)
     d_out = state_rows(d_output, head * T + times, times < T, D, BD)
     log = tl.load(sums + head * T + times, mask=times < T, other=0.0)
-    product = tl.load(products + head * T + times, mask=times < T, other=0.0)
+    read = state_rows(output, head * T + times, times < T, D, BD)
+    product = tl.sum(d_out.to(tl.float32) * read.to(tl.float32), axis=1)
+    tl.store(products + head * T + times, product, mask=times < T)
     inside = (times < T)[:, None]
     d_q, d_far = tl.zeros([BT, BD], tl.float32), tl.zeros([BT, BD], tl.float32)
     for first in range(0, K, BS):

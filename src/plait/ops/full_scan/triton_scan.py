@@ -1,7 +1,8 @@
 """The full-memory scan on a GPU: one persistent Triton program per row, forward and back.
 
 Keys, queries and weight gradients are single large products outside the walk. Nothing of size T × T exists
-except a requested trace.
+except a requested trace. Hidden sizes whose weights do not fit one multiprocessor are walked step by step, in
+`triton_steps`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
+from plait.ops.full_scan import triton_steps
 from plait.ops.full_scan.ending import finish, normalise
 from plait.ops.full_scan.torch_past import Readable
 from plait.ops.full_scan.triton_kernels import backward_kernel, forward_kernel
@@ -30,8 +32,8 @@ from plait.ops.scan.weight_gradients import collect_gradients
 
 __all__ = ["backward", "forward", "missing", "prepare_backward"]
 
-# The largest hidden size whose weights fit one program.
-LARGEST_SIZE = 128
+# The largest hidden size whose weights fit one program; beyond it a step takes several launches.
+LARGEST_PERSISTENT = 128
 # Positions of a tile, of which there are two: the current one and the one being loaded.
 FORWARD_TILE = 64
 BACKWARD_TILE = 32
@@ -42,18 +44,14 @@ _SCALE = 2.8853900817779268
 
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size: int) -> str | None:
-    """Return why such a scan cannot run here, None if it can.
-
-    >>> missing("cuda", torch.float32, "lstm", None, 256)
-    'it walks with up to 128 features, got 256'
-    """
-    if size > LARGEST_SIZE:
-        return missing_for_triton(device, dtype) or f"it walks with up to {LARGEST_SIZE} features, got {size}"
+    """Return why such a scan cannot run here, None if it can."""
     return missing_for_triton(device, dtype)
 
 
 def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Scanned:
     """Walk every row; `contract` describes inputs and results."""
+    if inputs.projected.shape[1] and len(inputs.energy) > LARGEST_PERSISTENT:
+        return triton_steps.forward(inputs, scan, need_trace, save)
     out = allocate(inputs, scan, need_trace, save)
     steps, rows, _ = inputs.projected.shape
     initial, wide = inputs.born.shape[1], accumulation_dtype(inputs.projected.dtype)
@@ -96,8 +94,11 @@ def prepare_backward(inputs: Inputs, scan: FullScan) -> None:
     """Compile the kernels that `backward` will launch; `BackendError` if they do not compile."""
 
     def there_and_back(step: Inputs) -> None:
-        scanned = forward(step, scan, False, True)
-        backward(Arriving(torch.zeros_like(scanned.output)), step, scanned, scan, step.nudge is not None)
+        if len(step.energy) > LARGEST_PERSISTENT:
+            triton_steps.there_and_back(step, scan)
+        else:
+            scanned = forward(step, scan, False, True)
+            backward(Arriving(torch.zeros_like(scanned.output)), step, scanned, scan, step.nudge is not None)
 
     try_out(there_and_back, inputs, scan)
 
@@ -105,6 +106,8 @@ def prepare_backward(inputs: Inputs, scan: FullScan) -> None:
 def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: FullScan, nudged: bool) -> Inputs:
     """Walk every row back; docs/notes/kernels.md has the derivation."""
     steps, rows, size = scanned.output.shape
+    if rows and size > LARGEST_PERSISTENT:
+        return triton_steps.backward(arriving, inputs, scanned, scan, nudged)
     wide, initial = scanned.contexts.dtype, inputs.slots.shape[1]
     readable = Readable(inputs.born, inputs.reset, steps)
     d_past, slopes = _gathering(arriving.slots, inputs, scanned, readable)

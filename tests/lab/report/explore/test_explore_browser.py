@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 TABS = ("memory", "gradients", "plane", "runs")
+UNNAMED = "Value"  # uPlot's label of a curve without one
 GPT2 = {"model_type": "gpt2", "n_layer": 48, "n_embd": 1600, "n_head": 25, "vocab_size": 50257}
 
 
@@ -68,6 +69,19 @@ def bars(page):
     return dict(found)
 
 
+def curves(page, figure):
+    """The curves that a figure shows, as uPlot itself has them: name and [x, y] where y is."""
+    return page.evaluate(f"""() => {{
+      const plot = document.querySelector('{figure}').plot, [xs, ...lines] = plot.data;
+      return lines.map((ys, i) => [plot.series[i + 1], xs.map((x, k) => [x, ys[k]]).filter(([, y]) => y !== undefined)])
+        .filter(([series]) => !series.edge).map(([series, points]) => [series.label, points]);
+    }}""")  # noqa: E501
+
+
+def names(page, figure):
+    return [label for label, _ in curves(page, figure) if label != UNNAMED]
+
+
 def test_memory_scrubs_through_time(open_page, ask, relrnn):
     page = open_page(f"#memory?run={relrnn}&step=20")
     trace = ask("memory", run=relrnn)
@@ -110,13 +124,13 @@ def test_a_click_on_the_map_goes_to_its_step(open_page, relrnn):
 
 def test_sliders_redraw_the_laws(open_page, ask):
     page = open_page("#gradients")
-    before = page.locator("#gradients-law path[data-line='law']").first.get_attribute("d")
+    before = dict(curves(page, "#gradients-law"))["λ = 0.25, law"]
     slide(page, "Re λ1", 0.6)
     slide(page, "window", 4)
     settled(page)
     assert "eigenvalues=0.6%2C-0.5" in state(page)
     assert "window=4" in state(page)
-    assert page.locator("#gradients-law path[data-line='law']").first.get_attribute("d") != before
+    assert dict(curves(page, "#gradients-law"))["λ = 0.6, law"] != before
     says = ask("reach", eigenvalues="0.6,-0.5", window=4)["says"]
     assert says in page.locator("#panel-gradients").inner_text()
     slide(page, "from h_t, t", 16)
@@ -125,7 +139,7 @@ def test_sliders_redraw_the_laws(open_page, ask):
     page.get_by_role("button", name="add an eigenvalue").click()
     settled(page)
     assert page.get_by_label("Im λ3", exact=True).count() == 1
-    assert page.locator("#gradients-law path[data-line='law']").count() == 3
+    assert sum(name.endswith(", law") for name in names(page, "#gradients-law")) == 3
 
 
 def test_the_small_example_shows_hops_and_steps(open_page):
@@ -139,31 +153,28 @@ def test_a_run_shows_its_norms(open_page, ask):
     page = open_page("#gradients")
     page.locator("#panel-gradients select").last.select_option(key)
     settled(page)
-    lines = page.eval_on_selector_all("#gradients-run path[data-line]", "all => all.map(e => e.dataset.line)")
-    assert lines == ["update 0", "update 300"]
-    gaps = page.locator("#gradients-run path[data-line='update 0']").get_attribute("d")
-    assert gaps.count("M") == 2, "a norm of zero leaves a gap"
+    assert names(page, "#gradients-run") == ["update 0", "update 300"]
+    points = dict(curves(page, "#gradients-run"))["update 0"]
+    assert [y is None for _, y in points] == [False, True, False], "a norm of zero leaves a gap"
 
 
 def test_a_budget_and_a_config_give_advice(open_page, tmp_path):
     page = open_page("#plane")
-    assert page.locator("#panel-plane [data-shape]").get_attribute("data-shape") == "42x1600"
+    assert page.locator("#plane-figure").get_attribute("data-shape") == "42x1600"
     page.get_by_label("budget (parameters)").fill("125M")
     page.keyboard.press("Enter")
     settled(page)
     assert "budget=125M" in state(page)
-    assert page.locator("#panel-plane [data-shape]").get_attribute("data-shape") != "42x1600"
+    assert page.locator("#plane-figure").get_attribute("data-shape") != "42x1600"
     path = tmp_path / "config.json"
     path.write_text(json.dumps(GPT2))
     page.get_by_label("a config.json", exact=True).set_input_files(path)
     settled(page)
-    assert page.locator("#panel-plane [data-shape]").get_attribute("data-shape") == "48x1600"
+    assert page.locator("#plane-figure").get_attribute("data-shape") == "48x1600"
     assert "too deep" in page.locator("#panel-plane").inner_text()
     assert "Counted from the file (gpt2)" in page.locator("#panel-plane").inner_text()
     again = open_page(state(page))
-    assert again.locator("#panel-plane [data-shape]").get_attribute("data-shape") == "48x1600", (
-        "the address has it"
-    )
+    assert again.locator("#plane-figure").get_attribute("data-shape") == "48x1600", "the address has it"
 
 
 def test_an_invalid_config_is_reported_on_the_page(open_page, tmp_path):
@@ -173,22 +184,22 @@ def test_an_invalid_config_is_reported_on_the_page(open_page, tmp_path):
     page.get_by_label("a config.json", exact=True).set_input_files(path)
     settled(page)
     assert "config.json: is not JSON" in page.locator("#panel-plane .error").inner_text()
-    assert page.locator("#panel-plane [data-shape]").count() == 0
+    assert page.locator("#plane-figure").get_attribute("data-shape") == ""
 
 
 def test_runs_stand_beside_what_was_published(open_page):
     page = open_page("#runs")
     assert "published: 100.0%" in page.locator("#panel-runs").inner_text()
-    lines = "#runs-curves path[data-line]"
-    named = "all => all.map(e => e.dataset.line).filter(Boolean).filter(n => n !== 'undefined')"
-    assert page.eval_on_selector_all(lines, named) == ["RelRNN", "LSTM"]
+    assert names(page, "#runs-curves") == ["RelRNN", "LSTM"]
+    levels = [points for label, points in curves(page, "#runs-curves") if label == UNNAMED]
+    assert [ys for _, ys in levels[0]] == [1.0, 1.0], "the published value of the first"
     page.locator("#panel-runs .legend button", has_text="LSTM").click()
-    assert page.eval_on_selector_all(lines, named) == ["RelRNN"]
+    assert names(page, "#runs-curves") == ["RelRNN"]
     assert "hide=LSTM" in state(page)
     page.locator("#panel-runs .views >> text=seconds").click()
-    assert page.eval_on_selector_all(lines, named) == ["RelRNN"]
+    assert names(page, "#runs-curves") == ["RelRNN"]
     again = open_page(state(page))
-    assert again.eval_on_selector_all(lines, named) == ["RelRNN"]
+    assert names(again, "#runs-curves") == ["RelRNN"]
     assert again.locator("#panel-runs .views [aria-pressed=true]").inner_text() == "seconds"
 
 
@@ -213,7 +224,7 @@ def test_every_figure_can_be_kept(open_page, tab, name):
     )
     shown = [one for one in shown if not one.startswith("beside-") or one == "beside-1"]  # these are alike
     assert shown == [figure for home, figure in FIGURES if home == tab], "none is left out here"
-    for kind, begins in (("png", b"\x89PNG"), ("svg", b"<svg"), ("csv", b"")):
+    for kind, begins in (("png", b"\x89PNG"), ("svg", (b"<svg", b"<?xml")), ("csv", b"")):
         with page.expect_download() as waiting:
             page.locator(f"#{name}").get_by_role("button", name=f"as {kind.upper()}").click()
         content = waiting.value.path().read_bytes()
@@ -226,15 +237,40 @@ def test_every_figure_can_be_kept(open_page, tab, name):
         if kind == "svg":
             assert b"var(" not in content
             assert b'xmlns="http://www.w3.org/2000/svg"' in content
+            assert b"<text" in content, "letters stay letters"
 
 
-def test_a_kept_picture_has_ink(open_page):
-    page = open_page("#plane")
+@pytest.mark.parametrize(("tab", "name"), [("plane", "plane-figure"), ("memory", "memory-moment")])
+def test_a_saved_picture_has_ink(open_page, tab, name):
+    page = open_page(f"#{tab}")
     with page.expect_download() as waiting:
-        page.locator("#plane-figure").get_by_role("button", name="as PNG").click()
+        page.locator(f"#{name}").get_by_role("button", name="as PNG").click()
     image = pytest.importorskip("matplotlib.image").imread(waiting.value.path())
-    assert image.shape[1] == 2 * round(page.locator("#panel-plane figure svg").bounding_box()["width"])
+    assert image.shape[1] > 900
     assert image[..., :3].std() > 0.03
+
+
+def test_a_saved_chart_shows_what_the_page_shows(open_page):
+    page = open_page("#runs?hide=LSTM")
+    with page.expect_download() as waiting:
+        page.locator("#runs-curves").get_by_role("button", name="as SVG").click()
+    picture = waiting.value.path().read_text()
+    assert ">RelRNN<" in picture
+    assert ">LSTM<" not in picture, "its legend entry is off"
+    assert ">held-out accuracy (%)<" in picture
+
+
+def test_charts_fit_paper_and_are_dark_on_light(open_page):
+    page = open_page("#runs", color_scheme="dark")
+    ink = "document.querySelector('#runs-curves').plot.axes[0].stroke()"
+    assert page.evaluate(ink) == "#b0b4ba"
+    page.set_viewport_size({"width": 718, "height": 1000})  # A4 with its margins
+    page.emulate_media(media="print", color_scheme="dark")
+    page.wait_for_timeout(300)
+    assert page.evaluate(ink) == "#60646c"
+    widths = page.eval_on_selector_all(".uplot", "all => all.map(e => e.getBoundingClientRect().right)")
+    assert len(widths) >= 3
+    assert max(widths) <= 718
 
 
 def test_tabs_by_keyboard(open_page):
@@ -274,7 +310,7 @@ def test_a_phone_scrolls_up_and_down_only(open_page):
         page.eval_on_selector_all("details", "all => all.forEach(e => { e.open = true; })")
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
         boxes = page.eval_on_selector_all(
-            f"#panel-{tab} :is(svg, input, select, button)",
+            f"#panel-{tab} :is(svg, canvas, input, select, button)",
             """all => all.filter(e => e.checkVisibility() && !e.closest('.wide')).map(e => {
               const { left, right } = e.getBoundingClientRect();
               return [left, right, e.outerHTML.slice(0, 80)];
@@ -287,7 +323,7 @@ def test_a_phone_scrolls_up_and_down_only(open_page):
 def test_dark_is_dark_and_drawings_follow(open_page):
     page = open_page("#plane", color_scheme="dark")
     ground = "getComputedStyle(document.body).backgroundColor"
-    letters = "getComputedStyle(document.querySelector('#panel-plane svg text')).fill"
+    letters = "document.querySelector('#plane-figure').plot.axes[0].stroke()"
     dark = page.evaluate(ground), page.evaluate(letters)
     assert dark[0] == "rgb(17, 17, 19)"
     page.emulate_media(color_scheme="light")
@@ -330,12 +366,25 @@ def test_a_run_that_cannot_be_shown_gives_way(open_page, serve_folder, tmp_path,
 
 def test_the_pointer_names_the_update_it_shows(open_page, ask):
     page = open_page("#runs")
-    box = page.locator("#runs-curves svg").bounding_box()
-    page.mouse.move(box["x"] + 58 + (box["width"] - 70) * 0.46, box["y"] + 100)  # a little before 200
-    said = page.locator("#runs-curves .read").inner_text()
-    assert said == "200 updates: RelRNN 60%; LSTM 13%"
-    rule = float(page.locator("#runs-curves [data-passing]").get_attribute("x1"))
-    assert rule == pytest.approx(58 + (box["width"] - 70) / 2, abs=1), "the line stands at that update"
+    box = page.locator("#runs-curves .u-over").bounding_box()
+    at = "update => document.querySelector('#runs-curves').plot.valToPos(update, 'x')"
+    page.mouse.move(box["x"] + page.evaluate(at, 188), box["y"] + 100)
+    assert page.locator("#runs-curves .read").inner_text() == "200 updates: RelRNN 60%; LSTM 13%"
+    rule = page.locator("#runs-curves .rule").bounding_box()
+    assert rule["x"] - box["x"] == pytest.approx(page.evaluate(at, 200), abs=1), "the line stands there"
+    page.mouse.move(box["x"] + 100, box["y"] - 100)
+    assert page.locator("#runs-curves .read").inner_text() == ""
+    assert page.locator("#runs-curves .rule").is_hidden()
+
+
+def test_the_pointer_names_a_model(open_page):
+    page = open_page("#plane")
+    box = page.locator("#plane-figure .u-over").bounding_box()
+    at = "(plot => [plot.valToPos(96, 'x'), plot.valToPos(12288, 'y')])(document.querySelector('#plane-figure').plot)"  # noqa: E501
+    left, top = page.evaluate(at)
+    page.mouse.move(box["x"] + left + 3, box["y"] + top - 3)
+    said = page.locator("#plane-figure .read").inner_text()
+    assert said == "GPT-3 175B: 96 layers, width 12,288"
 
 
 def test_seeds_are_a_band_or_a_line_each(open_page, serve_folder, tmp_path, bench_at):
@@ -344,14 +393,13 @@ def test_seeds_are_a_band_or_a_line_each(open_page, serve_folder, tmp_path, benc
         bench.run("runs", "relrnn", seed=seed, scores=scores)
     with serve_folder(tmp_path / "runs") as here:
         page = open_page("#runs", at=here)
-        lines = page.locator("#runs-curves path[data-line='relrnn']")
-        assert lines.count() == 1
-        assert page.locator("#runs-curves path[opacity]").count() == 1
-        box = page.locator("#runs-curves svg").bounding_box()
+        assert names(page, "#runs-curves") == ["relrnn"]
+        assert page.evaluate("document.querySelector('#runs-curves').plot.bands.length") == 1
+        box = page.locator("#runs-curves .u-over").bounding_box()
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 100)
         assert page.locator("#runs-curves .read").inner_text() == "200 updates: relrnn 55% (50%–60%)"
         page.get_by_role("button", name="each seed").click()
-        assert lines.count() == 2
+        assert names(page, "#runs-curves") == ["relrnn", "relrnn"]
         assert "each=1" in state(page)
 
 
@@ -362,17 +410,15 @@ def test_two_runs_are_compared(open_page, ask):
     page.get_by_label("beside", exact=True).select_option(relrnn)
     settled(page)
     assert f"first={lstm.replace('/', '%2F')}" in state(page)
-    line = "path[data-line]"
-    names = "all => all.map(e => e.dataset.line)"
-    assert page.eval_on_selector_all(f"#beside-0 {line}", names) == ["lstm", "relrnn"]
-    assert page.eval_on_selector_all(f"#beside-1 {line}", names) == ["relrnn − lstm"]
+    assert names(page, "#beside-0") == ["lstm", "relrnn"]
+    assert names(page, "#beside-1") == ["relrnn − lstm"]
     said = page.locator("#beside").inner_text()
     assert said.count("plait train --config ") == 2
     again = open_page(state(page))
-    assert again.eval_on_selector_all(f"#beside-1 {line}", names) == ["relrnn − lstm"]
+    assert names(again, "#beside-1") == ["relrnn − lstm"]
     again.get_by_label("beside", exact=True).select_option("-")
     settled(again)
-    assert again.eval_on_selector_all(f"#beside-0 {line}", names) == ["lstm"], "a run alone has its page too"
+    assert names(again, "#beside-0") == ["lstm"], "a run alone has its page too"
     assert again.locator("#beside pre").count() == 1
 
 
@@ -391,10 +437,10 @@ def test_without_runs_two_tabs_work_and_one_says_why(open_page, serve_folder, tm
         assert "no runs in" in page.locator("#panel-runs .error").inner_text()
         page.locator("#tab-gradients").click()
         settled(page)
-        assert page.locator("#gradients-law svg").count() == 1
+        assert page.locator("#gradients-law canvas").count() == 1
         page.locator("#tab-plane").click()
         settled(page)
-        assert page.locator("#panel-plane [data-shape]").count() == 1
+        assert page.locator("#plane-figure").get_attribute("data-shape") == "42x1600"
 
 
 def test_an_address_with_a_fault_is_answered_on_the_page(open_page):

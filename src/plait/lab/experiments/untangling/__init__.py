@@ -6,6 +6,7 @@ from plait.lab.experiments.description import Experiment
 from plait.lab.experiments.untangling.attention import figure10, figure11
 from plait.lab.experiments.untangling.curves import figure4, figure5, figure6
 from plait.lab.experiments.untangling.denoise import denoise
+from plait.lab.experiments.untangling.figure2 import figure2
 from plait.lab.experiments.untangling.figure3 import figure3
 from plait.lab.experiments.untangling.mnist_and_treebank import figure7, figure8, figure9, table8, table9
 from plait.lab.experiments.untangling.recipes import recipes
@@ -22,6 +23,7 @@ BY_RECIPE: tuple[Callable[[Size, str], Experiment], ...] = (
     table5,
     denoise,
     transfer,
+    figure2,
     figure3,
     figure4,
     figure5,

@@ -32,6 +32,7 @@ _NOTES = {
     "plait": (
         "By the recipe we recommend, found by `plait reproduce recipes`: the same at every delay. Beside it "
         "stands the published value, which was reached by another recipe.",
+        "Not searched: SAB trains as RelLSTM does, uniform writing as RelRNN does.",
     ),
 }
 

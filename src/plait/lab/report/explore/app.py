@@ -10,6 +10,7 @@ from typing import Any
 
 from anyio.to_thread import current_default_thread_limiter
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -25,17 +26,20 @@ from plait.errors import PlaitError
 from plait.lab.report.explore.gradients import law_view, norm_runs, norms_view, path_view, reach_view
 from plait.lab.report.explore.library import Library
 from plait.lab.report.explore.memory import memory_runs, memory_view
+from plait.lab.report.explore.picture import MOST_CHART, chart_picture, plane_picture
 from plait.lab.report.explore.plane import MOST_BYTES, config_view, plan_view, plane_view
 from plait.lab.report.explore.runs import beside_view, group_view, overview, plot_view
 from plait.lab.report.explore.server import HOST
 from plait.lab.report.page import render
+from plait.lab.report.report_page import vendor_version
 
 __all__ = ["application"]
 
 # Worker threads for requests. More would compete for the same CPU, and each keeps memory of its own: with the
 # default of forty, the memory of a server with many readers grows for hours.
 ANSWERING = 4
-STATIC = Path(__file__).with_name("static")
+HERE = Path(__file__).parent
+SCRIPTS = {"static": HERE / "static", "shared": HERE.parent / "shared", "vendor": HERE.parent / "vendor"}
 # The page may load from this server only, so none of its scripts can contact another machine. Other sites may
 # not embed it in a frame, and browsers may not guess the content type of a response.
 GUARD = {
@@ -74,7 +78,9 @@ def application(folder: Path) -> Starlette:
     routes: list[BaseRoute] = [Route("/", _page(folder))]
     routes += [Route(f"/api/{name}", _endpoint(view)) for name, view in views.items()]
     routes.append(Route("/api/config", _config, methods=["POST"]))
-    routes.append(Mount("/static", StaticFiles(directory=STATIC)))
+    routes.append(Route("/api/picture", _chart_picture, methods=["POST"]))
+    routes.append(Route("/api/plane/picture", _plane_picture))
+    routes += [Mount(f"/{name}", StaticFiles(directory=path)) for name, path in SCRIPTS.items()]
     return Starlette(
         routes=routes,
         # Only local host names are accepted, so that another site cannot reach us by DNS rebinding.
@@ -110,7 +116,9 @@ class _SecurityHeaders:
 
 def _page(folder: Path) -> Callable[[Request], Response]:
     def page(request: Request) -> Response:
-        text = render("explore.html", folder=str(folder), version=__version__)
+        text = render(
+            "explore.html", folder=str(folder), version=__version__, vendor_version=vendor_version()
+        )
         return HTMLResponse(text)
 
     return page
@@ -126,12 +134,28 @@ def _endpoint(view: View) -> Callable[[Request], Response]:
 
 async def _config(request: Request) -> Response:
     began = time.perf_counter()
-    body = b""
+    return _json_response(config_view(await _body(request, MOST_BYTES)), began)
+
+
+async def _chart_picture(request: Request) -> Response:
+    body = await _body(request, MOST_CHART)
+    content, media_type = await run_in_threadpool(chart_picture, body, request.query_params)
+    return Response(content, media_type=media_type)
+
+
+def _plane_picture(request: Request) -> Response:
+    content, media_type = plane_picture(request.query_params)
+    return Response(content, media_type=media_type)
+
+
+async def _body(request: Request, most: int) -> bytes:
+    """Read a request's body, and stop when it has more than `most` bytes."""
+    body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > MOST_BYTES:
+        if len(body) > most:
             break
-    return _json_response(config_view(body), began)
+    return bytes(body)
 
 
 def _json_response(value: Any, began: float) -> Response:

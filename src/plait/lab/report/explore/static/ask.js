@@ -2,14 +2,13 @@
 let open = 0; // pending requests; while there are any, the page is marked as busy for screen readers
 const busy = (change) => document.querySelector("main").setAttribute("aria-busy", (open += change) > 0);
 
-export async function ask(path, query = {}, options = {}) {
+async function request(path, query, options, parse) {
   const text = new URLSearchParams(query).toString();
   busy(1);
   try {
     const response = await fetch(`/api/${path}${text ? `?${text}` : ""}`, options);
-    const answer = await response.json();
-    if (!response.ok) throw new Error(answer.error);
-    return answer;
+    if (!response.ok) throw new Error((await response.json()).error);
+    return await parse(response);
   } catch (error) {
     if (!(error instanceof TypeError)) throw error; // fetch rejects with a TypeError if there is no server
     throw new Error("plait explore does not answer: it may have been ended; start it again");
@@ -17,6 +16,9 @@ export async function ask(path, query = {}, options = {}) {
     busy(-1);
   }
 }
+
+export const ask = (path, query = {}, options = {}) => request(path, query, options, (response) => response.json());
+export const file = (path, query = {}, options = {}) => request(path, query, options, (response) => response.blob());
 
 // Run one call at a time, and of the calls made meanwhile only the last: a slider sends many.
 export function latest(work) {

@@ -2,12 +2,12 @@
 import { el } from "./dom.js";
 
 export function slider(name, { low, high, step = 1, value, shown = String, long = false }, change) {
-  const said = el("output", null, shown(value));
+  const output = el("output", null, shown(value));
   const input = el("input", { type: "range", min: low, max: high, step, value, "aria-label": name });
-  const tell = () => { said.textContent = shown(+input.value); input.setAttribute("aria-valuetext", said.textContent); };
-  input.addEventListener("input", () => { tell(); change(+input.value); });
-  const node = el("label", { className: long ? "slider long" : "slider" }, el("span", null, `${name} `, said), input);
-  return { node, input, set: (next) => { input.value = next; tell(); } };
+  const write = () => { output.textContent = shown(+input.value); input.setAttribute("aria-valuetext", output.textContent); };
+  input.addEventListener("input", () => { write(); change(+input.value); });
+  const node = el("label", { className: long ? "slider long" : "slider" }, el("span", null, `${name} `, output), input);
+  return { node, input, set: (next) => { input.value = next; write(); } };
 }
 
 export function choice(name, options, value, change) {

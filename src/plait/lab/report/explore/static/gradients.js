@@ -1,18 +1,17 @@
 // Gradients: the law of uniform attention, a window with kept states, paths in a small example, records of runs.
 import * as address from "./address.js";
 import { ask, latest } from "./ask.js";
-import { chart, legend } from "./chart.js";
 import { choice, slider } from "./controls.js";
 import { color, el, failure, part, svg } from "./dom.js";
-import { figure } from "./figure.js";
+import { figure, legend } from "./figure.js";
 
-const USUAL = "0.25,-0.5", MOST = 4;
-let made = null;
+const DEFAULT = "0.25,-0.5", MOST = 4;
+let view = null; // of the panel
 
 export async function show(panel) {
-  made ??= build(panel);
-  made.controls();
-  await Promise.all([made.all(), made.runs()]);
+  view ??= build(panel);
+  view.controls();
+  await Promise.all([view.all(), view.runs()]);
 }
 
 // "0.3+0.4j" and back
@@ -21,7 +20,7 @@ function pair(text) {
   return [+real, +imaginary];
 }
 const written = ([real, imaginary]) => imaginary ? `${real}${imaginary < 0 ? "" : "+"}${imaginary}j` : String(real);
-const eigenvalues = () => address.get("eigenvalues", USUAL).split(",").map(pair);
+const eigenvalues = () => address.get("eigenvalues", DEFAULT).split(",").map(pair);
 
 function build(panel) {
   const self = {}, bar = el("div", { className: "controls" }), common = el("div", { className: "controls" });
@@ -36,32 +35,32 @@ function build(panel) {
     el("h2", null, "A small example"), example, path.node, pathWords,
     el("h2", null, "A run’s own gradients"), recorded, recordTrouble, record.node);
 
-  const setting = (key, name, low, high, usual, step = 1) =>
-    [key, slider(name, { low, high, step, value: usual }, (value) => { address.set({ [key]: value }); self.all(); }), usual];
+  const setting = (key, name, low, high, initial, step = 1) =>
+    [key, slider(name, { low, high, step, value: initial }, (value) => { address.set({ [key]: value }); self.all(); }), initial];
   const length = slider("length T", { low: 2, high: 6, step: 0.25, value: 4, shown: (e) => Math.round(10 ** e).toLocaleString("en") },
     (e) => { address.set({ length: Math.round(10 ** e) }); self.all(); });
   const sliders = [setting("window", "window", 1, 50, 10), setting("capacity", "capacity", 0, 50, 10), setting("steps", "steps with a window", 10, 1000, 200, 10)];
   const small = [setting("small", "example steps", 3, 24, 16), setting("start", "from h_t, t", 1, 24, 4), setting("near", "example window", 1, 12, 3), setting("far", "example capacity", 0, 12, 2)];
-  example.append(...small.map(([, one]) => one.node));
+  example.append(...small.map(([, control]) => control.node));
   const mix = choice("mix in s = mix·(h + c)", [["1", "1, the theorem"], ["0.5", "0.5, published code"]], "1", (value) => { address.set({ mix: value }); self.all(); });
-  common.append(length.node, ...sliders.map(([, one]) => one.node), mix.node);
+  common.append(length.node, ...sliders.map(([, control]) => control.node), mix.node);
 
   self.controls = () => {
     const values = eigenvalues();
     const change = (next) => { address.set({ eigenvalues: next.map(written).join(",") }); self.all(); };
-    const both = (place) => ["Re", "Im"].map((which, i) => slider(`${which} λ${place + 1}`, { low: -0.95, high: 0.95, step: 0.05, value: values[place][i], shown: (v) => v.toFixed(2) },
-      (value) => { values[place][i] = value; change(values); }).node);
+    const both = (index) => ["Re", "Im"].map((which, i) => slider(`${which} λ${index + 1}`, { low: -0.95, high: 0.95, step: 0.05, value: values[index][i], shown: (v) => v.toFixed(2) },
+      (value) => { values[index][i] = value; change(values); }).node);
     const add = el("button", { type: "button", onclick: () => { change([...values, [0.5, 0]]); self.controls(); } }, "add an eigenvalue");
     const drop = el("button", { type: "button", onclick: () => { change(values.slice(0, -1)); self.controls(); } }, "remove one");
-    bar.replaceChildren(...values.flatMap((_, place) => both(place)), ...(values.length < MOST ? [add] : []), ...(values.length > 1 ? [drop] : []));
+    bar.replaceChildren(...values.flatMap((_, index) => both(index)), ...(values.length < MOST ? [add] : []), ...(values.length > 1 ? [drop] : []));
     length.set(Math.log10(+address.get("length", 10000)));
     mix.set(address.get("mix", "1"));
-    [...sliders, ...small].forEach(([name, one, usual]) => one.set(address.get(name, usual)));
+    [...sliders, ...small].forEach(([name, control, initial]) => control.set(address.get(name, initial)));
   };
 
   self.all = latest(async () => {
     const shared = address.values("eigenvalues", "mix", "window", "capacity");
-    const [count, start, window, capacity] = small.map(([name, , usual]) => +address.get(name, usual));
+    const [count, start, window, capacity] = small.map(([name, , initial]) => +address.get(name, initial));
     try {
       const [first, second, third] = await Promise.all([
         ask("law", { ...address.values("eigenvalues", "mix", "length") }),
@@ -81,15 +80,15 @@ function build(panel) {
 
   self.runs = async () => {
     try {
-      const found = await ask("norms/runs");
-      if (!found.length) {
+      const runs = await ask("norms/runs");
+      if (!runs.length) {
         record.node.hidden = true;
         recordTrouble.replaceChildren(el("p", { className: "note" }, "No run here recorded its gradients; plait train copy --gradients-every 100 does."));
         return;
       }
-      const run = choice("run", found.map(({ key, name }) => [key, name]), address.get("run", found[0].key), (key) => { address.set({ run: key }); self.record(key); });
+      const run = choice("run", runs.map(({ key, name }) => [key, name]), address.get("run", runs[0].key), (key) => { address.set({ run: key }); self.record(key); });
       recorded.replaceChildren(run.node);
-      await self.record(address.get("run", found[0].key));
+      await self.record(address.get("run", runs[0].key));
     } catch (error) {
       record.node.hidden = true;
       recordTrouble.replaceChildren(failure(error));
@@ -97,15 +96,15 @@ function build(panel) {
   };
   self.record = async (key) => {
     try {
-      const found = await ask("norms", { run: key });
-      const lines = () => found.lines.map((line, i) => ({ name: line.name, x: line.back, y: line.norms, color: color(`c${i % 10}`), dash: i >= 10 ? "6 3" : null }));
+      const norms = await ask("norms", { run: key });
+      const curves = norms.lines.map((line, i) => ({ label: line.name, x: line.back, y: line.norms, color: i }));
       record.node.hidden = false;
       recordTrouble.replaceChildren();
-      record.title(found.run);
+      record.title(norms.run);
       record.node.querySelector(".legend")?.remove();
-      record.read.before(legend(lines(), el));
-      record.show((width, read) => chart({ width, read, x: { label: "steps before the last" }, y: { label: "‖∂L/∂hₜ‖", kind: "power" }, series: lines() }),
-        () => [["record", "steps before the last", "log10 norm"], ...found.lines.flatMap((line) => line.back.map((b, i) => [line.name, b, line.norms[i]]))]);
+      record.read.before(legend(curves));
+      record.showChart(() => ({ x: { label: "steps before the last", kind: "linear" }, y: { label: "‖∂L/∂hₜ‖", kind: "power" }, curves }),
+        () => [["record", "steps before the last", "log10 norm"], ...curves.flatMap((curve) => curve.x.map((x, i) => [curve.label, x, curve.y[i]]))]);
     } catch (error) {
       record.node.hidden = true;
       recordTrouble.replaceChildren(failure(error));
@@ -114,31 +113,32 @@ function build(panel) {
   return self;
 }
 
-function drawLaw(law, laws, names) {
-  const series = () => laws.flatMap((one, i) => [
-    { name: `λ = ${one.eigenvalue}, measured`, x: one.lengths, y: one.measured, color: color(`c${i}`), dots: true },
-    ...["sharp", "printed"].filter((kind) => one[kind]).map((kind) => ({
-      name: `${kind === "sharp" ? "law" : "printed"}`, x: one.lengths, y: one[kind], color: color(`c${i}`), dash: kind === "printed" ? "6 4" : null,
-    }))]);
-  law.show((width, read) => chart({ width, read, x: { label: "length T", kind: "log" }, y: { label: "|p(λ)|", kind: "power" }, series: series() }),
+function drawLaw(figure, laws, names) {
+  const curves = laws.flatMap((law, color) => [
+    { label: `λ = ${law.eigenvalue}, measured`, x: law.lengths, y: law.measured, color, style: "dots" },
+    ...(law.sharp ? [{ label: `λ = ${law.eigenvalue}, law`, x: law.lengths, y: law.sharp, color, style: "solid" }] : []),
+    ...(law.printed ? [{ label: `λ = ${law.eigenvalue}, printed`, x: law.lengths, y: law.printed, color, style: "dashed" }] : [])]);
+  const { lengths } = laws[0];
+  figure.showChart(() => ({ x: { label: "length T", kind: "log", range: [lengths[0], lengths[lengths.length - 1]] }, y: { label: "|p(λ)|", kind: "power" }, curves }),
     () => [["eigenvalue", "T", "log10 measured", "log10 law", "log10 printed"],
-      ...laws.flatMap((one) => one.lengths.map((t, i) => [one.eigenvalue, t, one.measured[i], one.sharp?.[i], one.printed?.[i]]))]);
-  names.replaceChildren(legend(series().filter((one) => one.dots), el));
+      ...laws.flatMap((law) => law.lengths.map((t, i) => [law.eigenvalue, t, law.measured[i], law.sharp?.[i], law.printed?.[i]]))]);
+  names.replaceChildren(legend(curves.filter(({ style }) => style === "dots")));
 }
 
-function drawReach(reach, found) {
-  const series = () => [
-    { name: "measured norm", x: found.back, y: found.measured, color: color("c0"), width: 2 },
-    ...(found.bound ? [{ name: "bound of Theorem 2", x: found.back, y: found.bound, color: color("c1"), dash: "6 4" }] : []),
-    { name: "recurrence alone", x: found.back, y: found.alone, color: color("c7"), dash: "2 3" }];
-  // Recurrence alone falls off the picture: the curves with memory set the range of its axis.
-  const there = [...found.measured, ...(found.bound ?? [])].filter((value) => value !== null);
-  const low = Math.min(...there) - 2, high = Math.max(...there, 0) + 0.5;
-  reach.node.querySelector(".legend")?.remove();
-  reach.read.before(legend(series(), el));
-  reach.show((width, read) => chart({ width, height: 240, read, x: { label: "steps before the last" }, y: { label: "‖ds_T/dh_t‖", kind: "power", low, high }, series: series() }),
+function drawReach(figure, reach) {
+  const ascending = (values) => [...values].reverse(), x = ascending(reach.back);
+  const curves = [
+    { label: "measured norm", x, y: ascending(reach.measured), color: 0, style: "solid" },
+    ...(reach.bound ? [{ label: "bound of Theorem 2", x, y: ascending(reach.bound), color: 1, style: "dashed" }] : []),
+    { label: "recurrence alone", x, y: ascending(reach.alone), color: 7, style: "dotted" }];
+  // Recurrence alone falls out of the chart: the curves with memory set the range of its axis.
+  const values = [...reach.measured, ...(reach.bound ?? [])].filter((value) => value !== null);
+  const range = [Math.min(...values) - 2, Math.max(...values, 0) + 0.5];
+  figure.node.querySelector(".legend")?.remove();
+  figure.read.before(legend(curves));
+  figure.showChart(() => ({ x: { label: "steps before the last", kind: "linear" }, y: { label: "‖ds_T/dh_t‖", kind: "power", range }, curves }),
     () => [["steps before the last", "log10 measured", "log10 bound", "log10 recurrence alone", "recurrent steps needed"],
-      ...found.back.map((b, i) => [b, found.measured[i], found.bound?.[i], found.alone[i], found.depth[i]])]);
+      ...reach.back.map((b, i) => [b, reach.measured[i], reach.bound?.[i], reach.alone[i], reach.depth[i]])], { height: 240 });
 }
 
 // Two rows: h below, s above. s_m attends to h_i (thin), h_m becomes s_m, s_m continues into h_{m+1}.

@@ -10,30 +10,30 @@ const tabs = [...document.querySelectorAll('[role="tab"]')], names = Object.keys
 const panel = (name) => document.getElementById(`panel-${name}`);
 
 function open() {
-  const found = address.read();
-  const tab = names.includes(found.tab) ? found.tab : names[0];
-  if (tab !== found.tab) address.go(tab);
-  tabs.forEach((button, place) => {
-    const chosen = names[place] === tab;
+  const current = address.read();
+  const tab = names.includes(current.tab) ? current.tab : names[0];
+  if (tab !== current.tab) address.go(tab);
+  tabs.forEach((button, index) => {
+    const chosen = names[index] === tab;
     button.setAttribute("aria-selected", chosen);
     button.tabIndex = chosen ? 0 : -1;
-    panel(names[place]).hidden = !chosen;
+    panel(names[index]).hidden = !chosen;
   });
   document.title = `plait: ${tabs[names.indexOf(tab)].textContent}`;
   return TABS[tab].show(panel(tab));
 }
 
-function choose(place) {
-  const at = (place + tabs.length) % tabs.length;
+function choose(index) {
+  const at = (index + tabs.length) % tabs.length;
   address.go(names[at]);
   tabs[at].focus();
   open();
 }
 
-tabs.forEach((button, place) => {
-  button.addEventListener("click", () => choose(place));
+tabs.forEach((button, index) => {
+  button.addEventListener("click", () => choose(index));
   button.addEventListener("keydown", (event) => {
-    const moves = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: tabs.length - 1 };
+    const moves = { ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: tabs.length - 1 };
     if (event.key in moves) { event.preventDefault(); choose(moves[event.key]); }
   });
 });

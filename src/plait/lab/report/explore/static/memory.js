@@ -6,22 +6,22 @@ import { el, failure } from "./dom.js";
 import { figure } from "./figure.js";
 import { drawImage, drawMap, drawMoment, setOf } from "./memory_drawings.js";
 
-let made = null;
+let view = null; // of the panel; built again when the folder has other runs
 
 export async function show(panel) {
   try {
     const runs = await ask("memory/runs");
-    if (!made || made.names !== JSON.stringify(runs)) made = build(panel, runs);
-    await made.load();
+    if (!view || view.names !== JSON.stringify(runs)) view = build(panel, runs);
+    await view.load();
   } catch (error) {
-    made = null;
+    view = null;
     panel.replaceChildren(failure(error));
   }
 }
 
 function build(panel, runs) {
   const self = { names: JSON.stringify(runs), trace: null };
-  const trouble = el("div"), about = el("p", null, "Loading the weights; the first time this takes some seconds."), origin = el("p", { className: "note" }), held = el("div"), controls = el("div", { className: "controls" });
+  const trouble = el("div"), about = el("p", null, "Loading the weights; the first time this takes some seconds."), origin = el("p", { className: "note" }), weights = el("div"), controls = el("div", { className: "controls" });
   const moment = figure("memory-moment", "Attention of this step",
     "Bars: the weight α of each state that can be read; below the line: the relevance β it has earned. ▼ was added at this step, ◆ left the window and is kept, ✕ was evicted.");
   const map = figure("memory-map", "All steps", "Row t: attention weights of step t; blank where a state is not in the memory. Click a row to go to its step.");
@@ -34,32 +34,32 @@ function build(panel, runs) {
   const time = slider("step", { low: 1, high: 2, value: 1, long: true, shown: (t) => `${t} of ${self.trace?.steps ?? "–"}` },
     (t) => { address.set({ step: t }); self.draw(false); });
   controls.append(run.node, sample.node, layer.node, time.node);
-  panel.replaceChildren(el("h2", null, "Contents of a trained memory"), controls, trouble, about, origin, moment.node, held,
+  panel.replaceChildren(el("h2", null, "Contents of a trained memory"), controls, trouble, about, origin, moment.node, weights,
     el("div", { className: "pair" }, map.node, image.node));
 
   // The run named by the URL; otherwise the first that can be shown, of which there is always the example.
   self.load = async () => {
     const named = address.get("run"), keys = named ? [named] : [...new Set([...runs.slice(0, 3), runs.at(-1)])].map(({ key }) => key);
-    let found = null;
+    let trace = null;
     for (const key of keys) {
-      const asked = { run: key, sample: address.get("sample", "0") };
-      run.set(asked.run);
-      sample.set(asked.sample);
+      const query = { run: key, sample: address.get("sample", "0") };
+      run.set(query.run);
+      sample.set(query.sample);
       try {
-        found = await ask("memory", asked);
+        trace = await ask("memory", query);
         trouble.replaceChildren();
         break;
       } catch (error) {
         trouble.replaceChildren(failure(error));
       }
     }
-    if (!found) {
+    if (!trace) {
       if (!self.trace) about.replaceChildren();
       return;
     }
-    self.trace = found;
-    sample.node.hidden = Boolean(found.made);
-    origin.replaceChildren(...(found.made ? ["This example is shipped with plait; ", el("code", null, found.made), " trained it. Ten symbols are shown, then blanks and a marker (▮), then the ten symbols are asked for, one a step. At each of these steps the network reads the state of the step that showed the symbol, or of one just after it. Move the step to see it. Your own runs with a checkpoint and a memory are shown here instead."] : []));
+    self.trace = trace;
+    sample.node.hidden = Boolean(trace.made);
+    origin.replaceChildren(...(trace.made ? ["This example is shipped with plait; ", el("code", null, trace.made), " trained it. Ten symbols are shown, then blanks and a marker (▮), then the ten symbols are asked for, one a step. At each of these steps the network reads the state of the step that showed the symbol, or of one just after it. Move the step to see it. Your own runs with a checkpoint and a memory are shown here instead."] : []));
     layer.input.replaceChildren(...self.trace.layers.map((_, i) => el("option", { value: i + 1 }, i + 1)));
     layer.node.hidden = self.trace.layers.length < 2;
     time.input.max = self.trace.steps;
@@ -76,12 +76,12 @@ function build(panel, runs) {
     layer.set(at);
     time.set(step);
     about.replaceChildren(sentence(trace, here, step));
-    held.replaceChildren(table(trace, here, step));
+    weights.replaceChildren(table(trace, here, step));
     moment.title(`Attention of step ${step}`);
     moment.show((width) => drawMoment(trace, here, step, width), () => rows(trace, [here], step));
     if (whole) {
       map.show((width, read) => drawMap(trace, timeline, self.step, width, read, (t) => { address.set({ step: t }); self.draw(false); }),
-        () => [["step", ...rows(trace, [], 1)[0]], ...timeline.flatMap((one, t) => rows(trace, [one], t + 1).slice(1).map((row) => [t + 1, ...row]))]);
+        () => [["step", ...rows(trace, [], 1)[0]], ...timeline.flatMap((here, t) => rows(trace, [here], t + 1).slice(1).map((row) => [t + 1, ...row]))]);
     }
     map.box.querySelector("[data-now]")?.setAttribute("y", map.box.querySelector("svg").rowOf(step));
     image.node.hidden = !trace.image;
@@ -102,8 +102,8 @@ function sentence(trace, here, step) {
     here.lost.length ? `lost ${list(here.lost)}` : "nothing lost",
     here.held > here.states.length ? `the ${trace.most} largest weights are shown` : null,
   ];
-  const asked = trace.targets[step - 1], said = trace.answers[step - 1];
-  if (asked !== null && said !== null) parts.push(`asked “${asked}”, answered “${said}”`);
+  const target = trace.targets[step - 1], answer = trace.answers[step - 1];
+  if (target !== null && answer !== null) parts.push(`target “${target}”, answer “${answer}”`);
   return `${parts.filter(Boolean).join("; ")}.`;
 }
 
@@ -116,7 +116,7 @@ function rows(trace, timeline, step) {
 function table(trace, here, step) {
   const [head, ...lines] = rows(trace, [here], step);
   const body = [...lines].sort((a, b) => b[3] - a[3]).slice(0, 10);
-  const numbers = (place) => place > 2 ? "number" : null;
+  const numbers = (column) => column > 2 ? "number" : null;
   return el("details", null, el("summary", null, "Largest weights, as a table"), el("div", { className: "wide" }, el("table", null,
     el("thead", null, el("tr", null, head.map((name, i) => el("th", { className: numbers(i) }, name)))),
     el("tbody", null, body.map((row) => el("tr", null, row.map((value, i) => el("td", { className: numbers(i) }, String(value)))))))));

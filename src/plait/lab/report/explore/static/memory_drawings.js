@@ -1,8 +1,20 @@
 // The pictures of a trace: one step over its axis of states, all steps as a map, and the attended image.
-import { scale, steps } from "./chart.js";
 import { color, el, ramp, svg } from "./dom.js";
 
 const LEFT = 44, RIGHT = 8, FONT = 12, BAR = 52; // BAR: width reserved for a map's colour bar
+
+// Pixels of a linear axis, and back.
+function scale({ low, high }, from, to) {
+  const unit = (to - from) / (high - low);
+  return { at: (value) => from + (value - low) * unit, back: (pixel) => low + (pixel - from) / unit };
+}
+
+// Round whole numbers from 1 to `last`, about `count` of them.
+function steps(last, count) {
+  const step = Math.max(1, [1, 2, 5, 10].map((n) => n * 10 ** Math.floor(Math.log10(last / count))).find((n) => n >= last / count * 0.999));
+  return Array.from({ length: Math.floor(last / step) }, (_, i) => (i + 1) * step);
+}
+
 export const setOf = (trace, state, step) => trace.window !== null && state > step - trace.window ? "window" : "kept";
 const shade = (trace, state, step) => color(setOf(trace, state, step) === "window" ? "c0" : "c1");
 
@@ -44,7 +56,7 @@ export function drawMoment(trace, here, step, width) {
   text(LEFT - 5, middle - 4, "α 0", { "text-anchor": "end" });
   text(LEFT - 5, below + 10, "β 0", { "text-anchor": "end" });
   text(LEFT - 5, bottom, +relevant.toPrecision(2), { "text-anchor": "end" });
-  for (const t of steps(1, trace.steps, Math.max(2, width / 110))) if (t >= 1 && Number.isInteger(t)) text(X.at(t), bottom + 16, t, { "text-anchor": "middle" });
+  for (const t of steps(trace.steps, Math.max(2, width / 110))) text(X.at(t), bottom + 16, t, { "text-anchor": "middle" });
   text((LEFT + width) / 2, height - 6, "state (step of its creation)", { "text-anchor": "middle" });
   [["window", "c0"], ["kept", "c1"]].slice(trace.window === null ? 1 : 0).forEach(([words, tone], i) => {
     drawn.append(svg("rect", { x: width - RIGHT - 70, y: top + 6 + 16 * i, width: 10, height: 10, fill: color(tone) }));
@@ -73,18 +85,17 @@ export function drawMap(trace, timeline, step, width, read, pick) {
   const largest = Math.max(1e-9, ...timeline.flatMap((here) => here.states.map(([, weight]) => weight)));
   const peak = new Map();
   timeline.forEach((here, t) => here.states.forEach(([state, weight]) => {
-    const place = Math.floor(t / block) * blocks + Math.floor((state - 1) / block);
-    peak.set(place, Math.max(weight, peak.get(place) ?? 0));
+    const index = Math.floor(t / block) * blocks + Math.floor((state - 1) / block);
+    peak.set(index, Math.max(weight, peak.get(index) ?? 0));
   }));
-  peak.forEach((weight, place) => image.data.set([...ramp(weight / largest), 255], 4 * place));
+  peak.forEach((weight, index) => image.data.set([...ramp(weight / largest), 255], 4 * index));
   brush.putImageData(image, 0, 0);
   const X = scale({ low: 0.5, high: blocks * block + 0.5 }, from, to), Y = scale({ low: 0.5, high: blocks * block + 0.5 }, top, low);
   const drawn = svg("svg", { width: side, height: side, viewBox: `0 0 ${side} ${side}`, role: "img", "aria-label": "attention weights, step against state" });
   drawn.append(svg("image", { href: canvas.toDataURL(), x: from, y: top, width: to - from, height: low - top, preserveAspectRatio: "none", style: "image-rendering:pixelated" }));
   drawn.append(svg("rect", { x: from, y: top, width: to - from, height: low - top, fill: "none", stroke: color("line") }));
   drawn.append(svg("rect", { "data-now": true, x: from, width: to - from, y: Y.at(step) - Math.max(2, (low - top) / size) / 2, height: Math.max(2, (low - top) / size), fill: "none", stroke: color("bad"), "stroke-width": 1.5 }));
-  for (const t of steps(1, size, 5)) {
-    if (t < 1 || !Number.isInteger(t)) continue;
+  for (const t of steps(size, 5)) {
     drawn.append(svg("text", { x: X.at(t), y: low + 14, "text-anchor": "middle", "font-size": FONT, fill: color("quiet") }, t));
     drawn.append(svg("text", { x: from - 5, y: Y.at(t) + 4, "text-anchor": "end", "font-size": FONT, fill: color("quiet") }, t));
   }
@@ -97,21 +108,21 @@ export function drawMap(trace, timeline, step, width, read, pick) {
     return [Math.round(Y.back(event.clientY - box.top)), Math.round(X.back(event.clientX - box.left))];
   };
   drawn.addEventListener("pointermove", (event) => {
-    const [t, j] = where(event), found = timeline[t - 1]?.states.find(([state]) => state === j);
-    read(found ? `step ${t} gives state ${j} the weight ${found[1]}` : "");
+    const [t, j] = where(event), state = timeline[t - 1]?.states.find(([birth]) => birth === j);
+    read(state ? `step ${t} gives state ${j} the weight ${state[1]}` : "");
   });
   drawn.addEventListener("click", (event) => { const [t] = where(event); if (t >= 1 && t <= size) pick(t); });
   return drawn;
 }
 
 export function drawImage(trace, here, step, width) {
-  const { shades, steps: when } = trace.image, cell = width / shades[0].length, there = new Map(here.states.map((one) => [one[0], one]));
+  const { shades, steps: when } = trace.image, cell = width / shades[0].length, there = new Map(here.states.map((state) => [state[0], state]));
   const height = cell * shades.length;
   const drawn = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `the picture, with what step ${step} can read` });
   shades.forEach((row, y) => row.forEach((value, x) => {
-    const found = there.get(when[y][x]), seen = when[y][x] <= step;
-    drawn.append(svg("rect", { x: x * cell, y: y * cell, width: cell + 0.3, height: cell + 0.3, fill: `rgb(${value},${value},${value})`, opacity: seen ? 1 : 0.35 }));
-    if (found) drawn.append(svg("rect", { x: x * cell + 1, y: y * cell + 1, width: cell - 2, height: cell - 2, fill: "none", stroke: shade(trace, found[0], step), "stroke-width": 2, "data-state": found[0] }));
+    const state = there.get(when[y][x]), past = when[y][x] <= step;
+    drawn.append(svg("rect", { x: x * cell, y: y * cell, width: cell + 0.3, height: cell + 0.3, fill: `rgb(${value},${value},${value})`, opacity: past ? 1 : 0.35 }));
+    if (state) drawn.append(svg("rect", { x: x * cell + 1, y: y * cell + 1, width: cell - 2, height: cell - 2, fill: "none", stroke: shade(trace, state[0], step), "stroke-width": 2, "data-state": state[0] }));
   }));
   return drawn;
 }
