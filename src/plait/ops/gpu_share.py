@@ -5,21 +5,28 @@ A program alone on a GPU minimises its latency; several programs share it for th
 
 from __future__ import annotations
 
-import os
+from plait.errors import check_min
 
-from plait.errors import ConfigError
+__all__ = ["programs", "share_gpu", "waves"]
 
-__all__ = ["SHARED_BY", "programs", "waves"]
+_programs = 1
 
-SHARED_BY = "PLAIT_GPU_SHARED_BY"
+
+def share_gpu(programs: int) -> None:
+    """Tell kernels that this process is one of several programs on its GPU, from now on; 1 is the default.
+
+    Call it before a model's first pass. Kernels split a batch so that all programs together are done
+    soonest; sums have another order then, so results differ from those of a program alone in their last
+    digits. Runs of `plait reproduce --together N` call it, and record it as `gpu_shared_by`.
+    """
+    global _programs
+    check_min(1, programs=programs)
+    _programs = programs
 
 
 def programs() -> int:
-    """Return the number of programs on this GPU, from the environment variable; 1 by default."""
-    value = os.environ.get(SHARED_BY, "1")
-    if not value.isdecimal() or int(value) < 1:
-        raise ConfigError(f"{SHARED_BY} is the number of programs on a GPU, 1 or more; got {value!r}")
-    return int(value)
+    """Return the number of programs on this GPU, as `share_gpu` set it."""
+    return _programs
 
 
 def waves(blocks: int, at_a_time: int) -> float:

@@ -11,7 +11,7 @@ from plait.lab.experiments.worker import execute, stop_file
 from plait.lab.tasks import CopyTask
 from plait.lab.training.fit import fit
 from plait.lab.training.learner import generator_for
-from plait.ops.gpu_share import SHARED_BY, programs
+from plait.ops.gpu_share import programs, share_gpu
 
 from .conftest import experiment, planned
 
@@ -36,13 +36,14 @@ def test_a_run_to_its_end(tmp_path):
     assert told[0]["pid"] > 0
 
 
-def test_workers_pass_the_gpu_share_to_kernels(tmp_path, monkeypatch):
-    monkeypatch.setenv(SHARED_BY, "1")  # so that it is put back
-    monkeypatch.delenv(SHARED_BY)
+def test_workers_pass_the_gpu_share_to_kernels(tmp_path):
     execute(job_of(tmp_path), lambda message: None)
     assert programs() == 1
-    execute(dataclasses.replace(job_of(tmp_path, updates=13), together=3), lambda message: None)
-    assert programs() == 3
+    try:
+        execute(dataclasses.replace(job_of(tmp_path, updates=13), together=3), lambda message: None)
+        assert programs() == 3
+    finally:
+        share_gpu(1)
 
 
 def test_it_stops_on_request_and_resumes(tmp_path):

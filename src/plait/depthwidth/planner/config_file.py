@@ -9,8 +9,7 @@ from typing import Any
 
 from plait.depthwidth.planner.cost import Stack, stack_of
 from plait.depthwidth.planner.count import Architecture, Count, count_params
-from plait.depthwidth.planner.families import NAMES, SIZES, Values, check_size
-from plait.depthwidth.planner.family_table import FAMILIES
+from plait.depthwidth.planner.families import NAMES, SIZES, architecture_of, check_size
 from plait.errors import ConfigError, DataError
 from plait.hugging_face import parse_settings, read_settings
 
@@ -41,7 +40,7 @@ class ModelConfig:
 def read_config(path: str | Path) -> ModelConfig:
     """Read a local `config.json`, or the one in a folder.
 
-    Families of `plait.depthwidth.planner.families` are counted by formula. Any other model is built by
+    The decoders in `plait.depthwidth.planner.families` are counted by a formula. Any other model is built by
     `transformers`, if installed, on the meta device; custom code named in the settings is never run.
 
     Raises:
@@ -82,25 +81,26 @@ def _interpret(values: dict[str, Any]) -> ModelConfig:
         ]
         lacking = ", ".join([*missing, "model_type"])
         raise DataError(f"is not a Transformer's config.json: it lacks {lacking}")
-    if family not in FAMILIES:
+    formula = architecture_of(values)
+    if formula is None:
         from plait.depthwidth.planner.count_by_building import count_by_building
 
-        depth, width, count, stack = count_by_building(values)
-        notes.append("counted on the model that transformers builds")
-        return ModelConfig(depth, width, count, None, family, tuple(notes), stack)
-    known_family = FAMILIES[family]
-    settings = Values(values, known_family.defaults)
-    shape = known_family.build(settings)
-    if settings.assumed:
-        assumed = ", ".join(f"{key} = {value}" for key, value in settings.assumed.items())
-        notes.append(f"not in the file, so the defaults of its configuration class: {assumed}")
-    if known_family.note:
-        notes.append(known_family.note)
-    if shape.decoder:
-        notes.append(f"depth is the encoder's; the decoder has {shape.decoder} layers of the same width")
+        built = count_by_building(values)
+        notes += [_defaults_note(built.assumed)] if built.assumed else []
+        notes.append(f"counted on the {built.model} that transformers builds")
+        if built.decoder:
+            notes.append(f"depth is the encoder's; the decoder has {built.decoder} layers of the same width")
+        return ModelConfig(built.depth, built.width, built.count, None, family, tuple(notes), built.stack)
+    shape, assumed = formula
+    notes += [_defaults_note(assumed)] if assumed else []
     return ModelConfig(
         shape.depth, shape.width, count_params(shape), shape, family, tuple(notes), stack_of(shape)
     )
+
+
+def _defaults_note(assumed: dict[str, Any]) -> str:
+    listed = ", ".join(f"{key} = {value}" for key, value in assumed.items())
+    return f"not in the file, so the defaults of its configuration class: {listed}"
 
 
 def _has_any(values: dict[str, Any], name: str) -> bool:

@@ -3,28 +3,49 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from plait.depthwidth.planner.cost import TWO_LENGTHS, Attention, Kind, Stack
 from plait.depthwidth.planner.count import Count
+from plait.depthwidth.planner.families import NAMES
 from plait.errors import DataError, MissingExtraError, require
 from plait.hugging_face import build_empty, make_config
 
-__all__ = ["count_by_building", "count_module", "read_stack"]
+__all__ = ["Built", "count_by_building", "count_module", "read_stack"]
 
-_NORM = re.compile(r"norm|\bln_|layernorm|\.ln\d?\.", re.IGNORECASE)
+_NORM = re.compile(r"norm|^ln(_|\d?$)", re.IGNORECASE)
 _ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
 
 
-def count_by_building(values: dict[str, Any]) -> tuple[int, int, Count, Stack]:
-    """Return depth, width, parameter count and layers of the model that `transformers` builds."""
+@dataclass(frozen=True)
+class Built:
+    """Model that transformers built from a file.
+
+    Attributes:
+        model: name of its class.
+        decoder: layers of its decoder beside `depth` of an encoder; 0 for a single stack.
+        assumed: sizes that the file leaves out, with the defaults of the configuration class.
+    """
+
+    depth: int
+    width: int
+    count: Count
+    stack: Stack
+    model: str
+    decoder: int
+    assumed: dict[str, Any]
+
+
+def count_by_building(values: dict[str, Any]) -> Built:
+    """Build the model that a file describes on the meta device, and count it."""
     family = values["model_type"]
     try:
         config = make_config(values)
     except MissingExtraError:
         raise DataError(
-            f"model_type {family!r} has no formula here; with transformers installed the model is built "
-            "and counted, or give --depth and --width"
+            f"model_type {family!r} is counted on the model that transformers builds, which is not "
+            "installed (pip install 'plait[hf]'); or give --depth and --width"
         ) from None
     depth, width = _setting(config, "num_hidden_layers"), _setting(config, "hidden_size")
     if depth is None or width is None:
@@ -37,10 +58,31 @@ def count_by_building(values: dict[str, Any]) -> tuple[int, int, Count, Stack]:
         if encoder_decoder
         else build_empty(config)
     )
-    experts = _setting(config, "num_local_experts", "num_experts", "n_routed_experts") or 1
-    active = _setting(config, "num_experts_per_tok") or experts
-    count = count_module(model, max(0.0, 1 - active / experts))
-    return depth, width, count, read_stack(model, config, encoder_decoder)
+    mixture = getattr(config, "ffn_config", config)  # DBRX has these settings in a group
+    experts = (
+        _setting(mixture, "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts") or 1
+    )
+    active = _setting(mixture, "num_experts_per_tok", "moe_top_k") or experts
+    if active > experts:
+        raise DataError(f"active experts: expected at most the {experts} there are, got {active}")
+    count = count_module(model, 1 - active / experts)
+    decoder = (_setting(config, "decoder_layers", "num_decoder_layers") or depth) if encoder_decoder else 0
+    stack = read_stack(model, config, encoder_decoder)
+    return Built(depth, width, count, stack, type(model).__name__, decoder, _assumed(values, config, model))
+
+
+def _assumed(values: dict[str, Any], config: Any, model: Any) -> dict[str, Any]:
+    """Return the sizes that the file leaves out, by their names in the configuration class."""
+    own = config.to_dict()
+    rotary = not any(re.search(r"position|wpe", name) for name, _ in model.named_parameters())
+    assumed = {}
+    for kind, names in NAMES.items():
+        name = next((name for name in names if name in own), None)
+        if name is None or own[name] is None or (kind == "positions" and rotary):
+            continue
+        if not any(key in values for key in names):
+            assumed[name] = own[name]
+    return assumed
 
 
 def count_module(model: Any, unused: float = 0.0) -> Count:
@@ -51,16 +93,17 @@ def count_module(model: Any, unused: float = 0.0) -> Count:
     """
     parts = dict.fromkeys(("attention", "feed_forward", "norms", "embeddings", "output"), 0)
     inactive = 0.0
-    head = _output_layer(model)
-    heads = {id(p) for p in head.parameters()} if head is not None else set()
+    base = f"{getattr(model, 'base_model_prefix', '')}."
+    headed = getattr(model, "base_model", model) is not model
     for name, parameter in model.named_parameters():
-        in_layer = re.search(r"\.\d+\.", name)
-        if not in_layer:
-            part = "norms" if _NORM.search(name) else "output" if id(parameter) in heads else "embeddings"
-        elif _NORM.search(name):
-            part = "norms"
+        module = name.split(".")[-2] if "." in name else ""
+        if re.search(r"\.\d+\.", name):
+            norm, attention = _NORM.search(module), _ATTENTION.search(name)
+            part = "norms" if norm else "attention" if attention else "feed_forward"
+        elif headed and not name.startswith(base):  # a tied output layer has the name of the embeddings
+            part = "output"
         else:
-            part = "attention" if _ATTENTION.search(name) else "feed_forward"
+            part = "norms" if _NORM.search(module) and "embed" not in name else "embeddings"
         parts[part] += parameter.numel()
         if re.search(r"\bexperts\b", name) and "shared" not in name:
             inactive += parameter.numel() * unused
@@ -118,8 +161,13 @@ def read_stack(model: Any, config: Any, encoder_decoder: bool = False) -> Stack:
 
 _RECURRENT = {"linear_attention", "mamba", "conv", "hybrid", "hybrid_sliding", "recurrent"}
 _NO_ATTENTION = {"linear_attention", "mamba", "conv", "recurrent", "moe", "mlp"}
-_WHOLE = {"full_attention", "hybrid"}
-_WINDOWED = {"sliding_attention", "chunked_attention", "hybrid_sliding"}
+_WHOLE = {"full_attention", "hybrid", "global"}
+_WINDOWED = {"sliding_attention", "chunked_attention", "hybrid_sliding", "local"}
+_WINDOW_SIZES = (
+    "local_attention",
+    "sliding_window",
+    "window_size",
+)  # ModernBERT's sliding_window is half of it
 _SPARSE = {
     "indexed_attention",
     "compressed_sparse_attention",
@@ -140,7 +188,9 @@ def _kind(model: Any, config: Any) -> Kind:
     if getattr(config, "is_decoder", True) is False and hasattr(config, "type_vocab_size"):
         return "encoder"
     transformers = require("transformers", "hf")
-    return "decoder" if type(config) in transformers.AutoModelForCausalLM._model_mapping else "other"
+    if type(config) in transformers.AutoModelForCausalLM._model_mapping:
+        return "decoder"
+    return "encoder" if type(config) in transformers.AutoModelForMaskedLM._model_mapping else "other"
 
 
 def _attention(layer: Any, config: Any) -> Any:
@@ -190,7 +240,7 @@ def _window(module: Any, layer_type: str, config: Any) -> int | None:
         return None
     chunk = _setting(config, "attention_chunk_size")
     if layer_type in _WINDOWED:
-        return chunk if layer_type == "chunked_attention" else _setting(config, "sliding_window")
+        return chunk if layer_type == "chunked_attention" else _setting(config, *_WINDOW_SIZES)
     if layer_type not in ("", "attention"):
         return 0 if layer_type in _WHOLE else None
     # Without a list of layer types, transformers gives every layer the window, if one is set.
@@ -199,7 +249,7 @@ def _window(module: Any, layer_type: str, config: Any) -> int | None:
 
 def _layer_types(config: Any, depth: int) -> list[str]:
     """Return the type of each layer, if the configuration lists them, else an empty list."""
-    for name in ("layer_types", "layers_block_type"):
+    for name in ("layer_types", "layers_block_type", "attention_layers"):
         types = getattr(config, name, None)
         if isinstance(types, list) and len(types) == depth and all(isinstance(kind, str) for kind in types):
             return types

@@ -81,10 +81,9 @@ def record_failure(folder: Path, reason: str) -> dict[str, Any]:
 def _train(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) -> dict[str, Any]:
     """Train or resume a run; return its summary. Policies train on a CPU, with their environments."""
     from plait.lab.training.session import train_run
-    from plait.ops.gpu_share import SHARED_BY
+    from plait.ops.gpu_share import share_gpu
 
-    if job.together > 1:
-        os.environ.setdefault(SHARED_BY, str(job.together))
+    share_gpu(job.together)
     of_sequences = job.kind.unit == "update"
     fitted = train_run(
         job.description,
