@@ -9,8 +9,8 @@ from plait.errors import CheckpointError
 from plait.lab.experiments.plan import jobs_of, status_of
 from plait.lab.experiments.worker import execute, stop_file
 from plait.lab.tasks import CopyTask
+from plait.lab.training.fit import fit
 from plait.lab.training.learner import generator_for
-from plait.lab.training.supervised import fit
 from plait.ops.gpu_share import programs, share_gpu
 
 from .conftest import experiment, planned

@@ -11,7 +11,7 @@ from plait.errors import CheckpointError, ConfigError
 from plait.lab.experiments.description import Experiment, PlannedRun
 from plait.lab.runs.folder import read_json, run_id
 from plait.lab.runs.kinds import Kind, kind_of
-from plait.lab.training.run_spec import parse_spec
+from plait.lab.training.registry import parse_spec
 
 __all__ = ["SETTLED", "Job", "jobs_of", "status_of", "time_left"]
 
