@@ -39,7 +39,7 @@ from plait.lab.runs.folder import read_json
 from plait.lab.training.callbacks import ProgressFormat, Results
 from plait.lab.training.learner import Learner, Schedule, Step, generator_for
 from plait.lab.training.process import Group
-from plait.lab.training.run_spec import parse_spec
+from plait.lab.training.registry import parse_spec
 from plait.lab.training.session import Fitted, train
 from plait.lab.training.stop import Stop
 from plait.provenance import commit
