@@ -366,7 +366,9 @@ def test_a_run_of_minutes_takes_as_many(update, evaluation, compilation, minutes
     monkeypatch.setattr(training, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(ScoresLearner, "advance", advance)
     monkeypatch.setattr(ScoresLearner, "evaluate", evaluate)
-    _, fitted = train_scores(reader(), texts(), replace(OPTIONS, sizes=(1.0, 2.0), held_out=2), minutes=minutes)
+    _, fitted = train_scores(
+        reader(), texts(), replace(OPTIONS, sizes=(1.0, 2.0), held_out=2), minutes=minutes
+    )
     assert fitted.summary["updates"] > 1
     assert 0.75 * 60 * minutes <= clock[0] <= 60 * minutes + update + evaluation
 
