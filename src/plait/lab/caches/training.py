@@ -365,11 +365,12 @@ def _with_minutes(
     ready = time.monotonic()
     trial.evaluate(final=False)
     evaluation = time.monotonic() - ready
-    second, number = time.monotonic(), sizes
-    while number == sizes or time.monotonic() - second < _TRIAL * 60 * minutes:
-        for number in range(number + 1, number + sizes + 1):
-            trial.advance(number, stop)
-    update = (time.monotonic() - second) / (number - sizes)
+    second, done = time.monotonic(), 0
+    while not done or time.monotonic() - second < _TRIAL * 60 * minutes:
+        for number in range(1, sizes + 1):
+            trial.advance(sizes + done + number, stop)
+        done += sizes
+    update = (time.monotonic() - second) / done
     left = 60 * minutes - (time.monotonic() - began)
     most = (left - _EVALUATIONS * evaluation) / update
     return options.with_updates(int(max(most, min(_EVALUATIONS, left / (update + evaluation)))))

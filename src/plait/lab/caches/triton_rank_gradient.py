@@ -103,7 +103,7 @@ def _ranks_kernel(
         older = (times[:, None] - j[None, :] >= window) & (j[None, :] >= sinks) & (times[:, None] < T)
         slope = tl.where(older, slope, 0.0)
         kept = times[:, None] < dies
-        for g in range(0, G):
+        for g in range(G):
             place = (row * G + g) * T + times
             q = state_rows(query, place, times < T, D, BD)
             d_out = state_rows(d_output, place, times < T, D, BD)
