@@ -181,5 +181,6 @@ class _RankGradient(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor | None, ...]:
-        d_ranks = rank_gradient(d_output, *ctx.saved_tensors, ctx.limits)
+        query, key, value, output, ranks, deaths = ctx.saved_tensors
+        d_ranks = rank_gradient(d_output, query, key, value, output, ranks, deaths, ctx.limits)
         return d_output, d_ranks, None, None, None, None, None

@@ -64,8 +64,18 @@ def _in_blocks(
         query_part, output_part, d_part = (
             x[:, :, first:last].unflatten(1, (heads, -1)) for x in (query, output, d_output)
         )
-        states = (x[:, :, :last] for x in (key, value, ranks, deaths))
-        d_ranks[:, :, :last] += _of_block(query_part, output_part, d_part, *states, limits, first)
+        key_part, value_part, ranks_part, deaths_part = (x[:, :, :last] for x in (key, value, ranks, deaths))
+        d_ranks[:, :, :last] += _of_block(
+            query_part,
+            output_part,
+            d_part,
+            key_part,
+            value_part,
+            ranks_part,
+            deaths_part,
+            limits,
+            first,
+        )
     return d_ranks
 
 
