@@ -104,11 +104,11 @@ def _ranks_kernel(
         slope = tl.where(older, slope, 0.0)
         kept = times[:, None] < dies
         for g in range(G):
-            place = (row * G + g) * T + times
-            q = state_rows(query, place, times < T, D, BD)
-            d_out = state_rows(d_output, place, times < T, D, BD)
-            log = tl.load(sums + place, mask=times < T, other=0.0)
-            product = tl.load(products + place, mask=times < T, other=0.0)
+            index = (row * G + g) * T + times
+            q = state_rows(query, index, times < T, D, BD)
+            d_out = state_rows(d_output, index, times < T, D, BD)
+            log = tl.load(sums + index, mask=times < T, other=0.0)
+            product = tl.load(products + index, mask=times < T, other=0.0)
             e = tl.dot(q, tl.trans(k), input_precision="tf32x3") * scale - log[:, None]
             # an evicted state of weight w would have w / (1 + w)
             weight = tl.where(kept, tl.exp(e), 1.0 / (1.0 + tl.exp(-e)))
