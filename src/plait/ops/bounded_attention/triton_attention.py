@@ -10,7 +10,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from plait.ops.bounded_attention.older import older_states
-from plait.ops.bounded_attention.triton_backward import older_kernel, query_kernel, recent_kernel
+from plait.ops.bounded_attention.triton_backward import (
+    carried_kernel,
+    older_kernel,
+    query_kernel,
+    recent_kernel,
+)
 from plait.ops.bounded_attention.triton_kernels import forward_kernel
 from plait.ops.scan.triton_launch import interpreting
 
@@ -18,6 +23,7 @@ __all__ = ["bounded_attention", "missing"]
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _LARGEST = 256
+_SPAN = 16  # blocks that a program of `older_kernel` walks
 
 
 def missing(device: str, dtype: torch.dtype, size: int) -> str | None:
@@ -127,8 +133,21 @@ class _Attention(torch.autograd.Function):
         launch = sizes | _launch("recent", tiles)
         recent = {name: x for name, x in (tensors | launch).items() if name not in ("older", "K")}
         recent_kernel[(rows * heads, triton.cdiv(query.shape[2], launch["BS"]))](**recent)
-        launch = sizes | _launch("older", tiles)
-        older_kernel[(rows * heads, triton.cdiv(max(width, 1), launch["BS"]))](**tensors, **launch)
+        launch = sizes | _launch("older", tiles) | {"SPAN": _SPAN}
+        spans = triton.cdiv(blocks, _SPAN) if width else 1
+        parts = _parts(rows * heads * spans * width if spans > 1 else 0, tiles["D"], tensors)
+        slots = rows * heads, triton.cdiv(max(width, 1), launch["BS"])
+        older_kernel[(*slots, spans)](**tensors, **parts, **launch)
+        if spans > 1:
+            names = "older", "d_key", "d_far_key", "d_value", "d_scores"
+            names_of_sizes = "N", "K", "NB", "SPAN", "HAS_SCORES", "HAS_FAR", "D", "BD"
+            carried_kernel[(rows * heads, triton.cdiv(width, 16))](
+                **{name: tensors[name] for name in names},
+                **parts,
+                **{name: launch[name] for name in names_of_sizes},
+                SPANS=spans,
+                BS=16,
+            )
         d_far = (None, None) if far_key is None else (d_far_query, d_far_key.to(key.dtype))
         d_rated = None if scores is None else d_scores.to(scores.dtype)
         d_states = d_key.to(key.dtype), d_far[1], d_value.to(value.dtype), d_rated
@@ -143,6 +162,14 @@ def _unsummed(states: Tensor, steps: int) -> Tensor:
     buffer = torch.empty(states.shape, dtype=torch.float32, device=states.device)
     buffer[:, :, : states.shape[2] - steps] = 0
     return buffer
+
+
+def _parts(count: int, size: int, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return buffers for `count` gradients of states that a span of blocks is not the first to add to."""
+    has_far = tensors["d_far_key"] is not tensors["d_key"]
+    shapes = {"key": (count, size), "value": (count, size), "far": (count * has_far, size), "scores": (count,)}
+    device = tensors["d_key"].device
+    return {f"part_{name}": torch.empty(shape, device=device) for name, shape in shapes.items()}
 
 
 def _arguments(

@@ -1,9 +1,10 @@
 """The backward kernels of bounded attention, over the tiles of the forward kernel.
 
 The gradient of a state is a sum over the blocks that read it. `recent_kernel` owns a tile of states and sums
-over the blocks whose slice contains them. `older_kernel` owns slots, walks all blocks in order, and adds its
-sum to the gradient of a state when the slot passes to another state. So no element is written by two
-programs, and the order of additions is always the same.
+over the blocks whose slice contains them. `older_kernel` owns slots during a span of blocks, walks these in
+order, and adds its sum to the gradient of a state when the slot passes to another state. What a span adds to
+states from spans before it is put aside, and `carried_kernel` adds that up in the order of the spans. So no
+element is written by two programs, and the order of additions is always the same.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import triton.language as tl
 
 from plait.ops.bounded_attention.triton_kernels import far_rows, state_rows, tile_energies
 
-__all__ = ["older_kernel", "query_kernel", "recent_kernel"]
+__all__ = ["carried_kernel", "older_kernel", "query_kernel", "recent_kernel"]
 
 
 @triton.jit
@@ -416,6 +417,21 @@ def recent_kernel(
 
 
 @triton.jit
+def _add_rows(into, rows, values, mask, D: tl.constexpr, BD: tl.constexpr):
+    """Add a tile to rows of (…, D)."""
+    d = tl.arange(0, BD)[None, :]
+    where, inside = rows[:, None] * D + d, mask[:, None] & (d < D)
+    tl.store(into + where, tl.load(into + where, mask=inside, other=0.0) + values, mask=inside)
+
+
+@triton.jit
+def _store_rows(into, rows, values, mask, D: tl.constexpr, BD: tl.constexpr):
+    """Write a tile to rows of (…, D)."""
+    d = tl.arange(0, BD)[None, :]
+    tl.store(into + rows[:, None] * D + d, values, mask=mask[:, None] & (d < D))
+
+
+@triton.jit
 def _hand_over(
     d_k,
     d_far,
@@ -423,29 +439,50 @@ def _hand_over(
     d_r,
     j,
     leaves,
+    carried,
     row,
+    part,
     N,
     scale,
     d_key,
     d_far_key,
     d_value,
     d_scores,
+    part_key,
+    part_far,
+    part_value,
+    part_scores,
     HAS_SCORES: tl.constexpr,
     HAS_FAR: tl.constexpr,
     D: tl.constexpr,
     BD: tl.constexpr,
 ):
-    """Add the sums of slots to the gradients of the states j that leave them."""
-    d = tl.arange(0, BD)[None, :]
-    where, inside = (row * N + j)[:, None] * D + d, leaves[:, None] & (d < D)
-    tl.store(d_key + where, tl.load(d_key + where, mask=inside, other=0.0) + d_k * scale, mask=inside)
-    tl.store(d_value + where, tl.load(d_value + where, mask=inside, other=0.0) + d_v, mask=inside)
+    """Add the sums of slots to the gradients of the states j that leave them.
+
+    The sums of states `carried` over from the span before go to the rows `part` of that span instead.
+    """
+    own = leaves & (j != carried)
+    other = leaves & (j == carried)
+    _add_rows(d_key, row * N + j, d_k * scale, own, D, BD)
+    _store_rows(part_key, part, d_k * scale, other, D, BD)
+    _add_rows(d_value, row * N + j, d_v, own, D, BD)
+    _store_rows(part_value, part, d_v, other, D, BD)
     if HAS_FAR:
-        at_far = d_far_key + where
-        tl.store(at_far, tl.load(at_far, mask=inside, other=0.0) + d_far * scale, mask=inside)
+        _add_rows(d_far_key, row * N + j, d_far * scale, own, D, BD)
+        _store_rows(part_far, part, d_far * scale, other, D, BD)
     if HAS_SCORES:
         at = d_scores + row * N + j
-        tl.store(at, tl.load(at, mask=leaves, other=0.0) + d_r, mask=leaves)
+        tl.store(at, tl.load(at, mask=own, other=0.0) + d_r, mask=own)
+        tl.store(part_scores + part, d_r, mask=other)
+
+
+@triton.jit
+def _carried_states(older, row, span, slot, NB, K, SPAN):
+    """Return the states of slots at the beginning of a span that were in them before, or −1."""
+    at = older + (row * NB + span * SPAN) * K + slot
+    j = tl.load(at, mask=slot < K, other=-1)
+    before = tl.load(at - K, mask=(slot < K) & (span > 0), other=-1)
+    return tl.where(j == before, j, -1)
 
 
 @triton.jit
@@ -466,10 +503,15 @@ def older_kernel(
     d_far_key,
     d_value,
     d_scores,
+    part_key,
+    part_far,
+    part_value,
+    part_scores,
     T,
     N,
     K,
     NB,
+    SPAN,
     window,
     scale,
     G,
@@ -481,12 +523,18 @@ def older_kernel(
     BT: tl.constexpr,
     BS: tl.constexpr,
 ):
-    """Add the gradient of the older states in slots of tile `program_id(1)`; runs after `recent_kernel`."""
+    """Add the gradient of the older states in slots of tile `program_id(1)` during span `program_id(2)`.
+
+    Runs after `recent_kernel`, and before `carried_kernel` where there are several spans.
+    """
     row, slot = tl.program_id(0).to(tl.int64), tl.program_id(1) * BS + tl.arange(0, BS)
+    span = tl.program_id(2)
+    part = (row * tl.num_programs(2) + span) * K + slot
+    carried = _carried_states(older, row, span, slot, NB, K, SPAN)
     current = tl.full([BS], -1, tl.int32)
     d_k, d_v = tl.zeros([BS, BD], tl.float32), tl.zeros([BS, BD], tl.float32)
     d_far, d_r = tl.zeros([BS, BD], tl.float32), tl.zeros([BS], tl.float32)
-    for n in range(NB):
+    for n in range(span * SPAN, tl.minimum(span * SPAN + SPAN, NB)):
         j = tl.load(older + (row * NB + n) * K + slot, mask=slot < K, other=-1)
         changed = j != current
         if tl.max(changed.to(tl.int32), axis=0) > 0:
@@ -498,13 +546,19 @@ def older_kernel(
                 d_r,
                 current,
                 leaves,
+                carried,
                 row,
+                part,
                 N,
                 scale,
                 d_key,
                 d_far_key,
                 d_value,
                 d_scores,
+                part_key,
+                part_far,
+                part_value,
+                part_scores,
                 HAS_SCORES,
                 HAS_FAR,
                 D,
@@ -561,15 +615,69 @@ def older_kernel(
         d_r,
         current,
         current >= 0,
+        carried,
         row,
+        part,
         N,
         scale,
         d_key,
         d_far_key,
         d_value,
         d_scores,
+        part_key,
+        part_far,
+        part_value,
+        part_scores,
         HAS_SCORES,
         HAS_FAR,
         D,
         BD,
     )
+
+
+@triton.jit
+def carried_kernel(
+    older,
+    d_key,
+    d_far_key,
+    d_value,
+    d_scores,
+    part_key,
+    part_far,
+    part_value,
+    part_scores,
+    N,
+    K,
+    NB,
+    SPANS,
+    SPAN,
+    HAS_SCORES: tl.constexpr,
+    HAS_FAR: tl.constexpr,
+    D: tl.constexpr,
+    BD: tl.constexpr,
+    BS: tl.constexpr,
+):
+    """Add what `older_kernel` wrote for states carried into a span, for slots of tile `program_id(1)`."""
+    row, slot = tl.program_id(0).to(tl.int64), tl.program_id(1) * BS + tl.arange(0, BS)
+    current = tl.full([BS], -1, tl.int32)
+    d_k, d_v = tl.zeros([BS, BD], tl.float32), tl.zeros([BS, BD], tl.float32)
+    d_far, d_r = tl.zeros([BS, BD], tl.float32), tl.zeros([BS], tl.float32)
+    for span in range(1, SPANS + 1):  # the last one only adds what is left
+        j = tl.full([BS], -1, tl.int32)
+        if span < SPANS:
+            j = _carried_states(older, row, span, slot, NB, K, SPAN)
+        leaves = (j != current) & (current >= 0)
+        stays = (j == current).to(tl.float32)
+        _add_rows(d_key, row * N + current, d_k, leaves, D, BD)
+        _add_rows(d_value, row * N + current, d_v, leaves, D, BD)
+        part = (row * SPANS + span) * K + slot
+        d_k = d_k * stays[:, None] + state_rows(part_key, part, j >= 0, D, BD)
+        d_v = d_v * stays[:, None] + state_rows(part_value, part, j >= 0, D, BD)
+        if HAS_FAR:
+            _add_rows(d_far_key, row * N + current, d_far, leaves, D, BD)
+            d_far = d_far * stays[:, None] + state_rows(part_far, part, j >= 0, D, BD)
+        if HAS_SCORES:
+            at = d_scores + row * N + current
+            tl.store(at, tl.load(at, mask=leaves, other=0.0) + d_r, mask=leaves)
+            d_r = d_r * stays + tl.load(part_scores + part, mask=j >= 0, other=0.0)
+        current = j
