@@ -229,6 +229,7 @@ def test_the_kernel_on_a_gpu():
             lifetimes(keys, **rule, backend="triton").deaths, lifetimes(keys, **rule, backend="torch").deaths
         )
 
+
 @interpreted
 def test_the_kernel_without_rows():
     assert lifetimes(torch.zeros(0, 1, 4), window=1, capacity=2, backend="triton").deaths.shape == (0, 1, 4)

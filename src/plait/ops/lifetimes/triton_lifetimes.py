@@ -36,7 +36,7 @@ def lifetimes(
     state: LifetimeState,
 ) -> Tensor:
     """Return the deaths (B, H, C + T); the definition is `naive.lifetimes`."""
-    rows, heads, steps = keys.shape
+    rows, steps = keys.shape[0], keys.shape[2]
     if valid is None and reset is None and not state.births.shape[2]:
         return _deaths(keys, window, capacity, sinks)
     valid = keys.new_ones(rows, steps, dtype=torch.bool) if valid is None else valid
