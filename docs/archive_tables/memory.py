@@ -72,7 +72,7 @@ def _lead_in(run: Attempt) -> int:
 
 def planned_runs() -> dict[tuple[str, int], list[Attempt]]:
     """Return the runs with the settings of `keeping`, in any archive, by model and lead-in."""
-    planned = {_essential(job.description) for job in jobs("keeping", "published")}
+    planned = {_essential(job.spec.to_json()) for job in jobs("keeping", "published")}
     runs = [run for run in copy_runs() if _essential(run.run.description) in planned]
     return by(runs, lambda run: (_name(run), _lead_in(run)))
 
