@@ -6,20 +6,19 @@ reports are written anew. `--check` only says which pages would change; names of
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from archive_tables import agents, bench, bounded, memory, overview, untangling
-from archive_tables.records import archives, groups
+from archive_tables.records import archive_table, archives, groups
 from blocks import block_names, with_blocks
 
-from plait.lab.experiments.depthwidth import FIGURE_1, TUNED
-from plait.lab.experiments.depthwidth.page import page as figure1_page
-from plait.lab.experiments.depthwidth.tuned import tuned_page
 from plait.lab.report.cache_page import cache_readme
+from plait.lab.report.depthwidth.figure1 import figure1_page
+from plait.lab.report.depthwidth.tuned import tuned_page
+from plait.lab.report.gather import Group
 from plait.lab.report.markdown import report_text
 
 ROOT = Path(__file__).parent.parent
@@ -53,9 +52,11 @@ def report(*names: str) -> str:
     return f"{head}- command: make results\n- runs: results/{folder}\n"
 
 
-def _records(folder: str) -> list[dict[str, object]]:
-    text = (RESULTS / folder / "runs.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+def depthwidth(name: str, page: Callable[[Group], str]) -> str:
+    """Return the page of an experiment on depth and width, with its archive."""
+    (group,) = groups(name)
+    notes = "\n".join(f"\n{note}" for note in group.notes)
+    return f"{page(group)}\n## Archive\n\n{archive_table(name.partition('/')[0])}\n{notes}\n"
 
 
 # Page -> its whole text.
@@ -67,10 +68,8 @@ REPORTS: dict[str, Callable[[], str]] = {
     "results/rl/table4.md": lambda: report("rl/table4"),
     "results/rl/table4-3m.md": lambda: report("rl/table4-3m"),
     "results/cache/README.md": lambda: cache_readme(RESULTS / "cache"),
-    "results/depthwidth/README.md": lambda: figure1_page(
-        FIGURE_1, _records("depthwidth"), "plait reproduce depthwidth-figure1"
-    ),
-    "results/depthwidth-tuned/README.md": lambda: tuned_page(TUNED, _records("depthwidth-tuned")),
+    "results/depthwidth/README.md": lambda: depthwidth("depthwidth/depthwidth-figure1", figure1_page),
+    "results/depthwidth-tuned/README.md": lambda: depthwidth("depthwidth-tuned/depthwidth-tuned", tuned_page),
 }
 
 

@@ -37,8 +37,8 @@ from plait.lab.runs.checksums import SUMS, digest, digest_of, with_own_digest
 from plait.lab.runs.folder import run_id
 from plait.lab.tasks import IGNORE, Batch, Task, image_files, language, sources, text
 from plait.lab.training.description import build
+from plait.lab.training.fit import fit
 from plait.lab.training.recipe import Recipe
-from plait.lab.training.supervised import fit
 from tests.warm import Warm
 
 ROOT = Path(__file__).parent.parent

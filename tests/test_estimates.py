@@ -13,9 +13,9 @@ from plait.estimates import available_bytes, check_fits
 from plait.lab.bench.peak import peak_megabytes
 from plait.lab.tasks import CopyTask, MultiQueryRecallTask, RecallTask
 from plait.lab.training.description import Network
+from plait.lab.training.fit import fit
 from plait.lab.training.memory_needed import update_bytes
 from plait.lab.training.recipe import Recipe
-from plait.lab.training.supervised import fit
 from plait.models import MODELS
 
 

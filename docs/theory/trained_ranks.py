@@ -14,9 +14,10 @@ import torch
 
 from plait.depthwidth.rank.exact import Weights, rank_of_weights
 from plait.depthwidth.rank.field import PRIMES
-from plait.lab.experiments.depthwidth.figure1 import Training, TrainingRun
-from plait.lab.experiments.depthwidth.learner import DeviceText, TextLearner
 from plait.lab.tasks.text import read_text
+from plait.lab.training.character_learner import CharacterLearner, DeviceText
+from plait.lab.training.characters import CharacterModel, CharacterRecipe, CharacterSpec, CharacterTask
+from plait.lab.training.stop import Stop
 from plait.models import LinearAttentionNetwork
 
 SHAPES = [(2, 4, 1), (2, 4, 2), (2, 4, 4), (2, 8, 1), (2, 8, 2), (3, 2, 1), (3, 2, 2)]
@@ -33,7 +34,7 @@ def weights_of(network: LinearAttentionNetwork, prime: int) -> Weights:
     return Weights.of_floats(prime, *(x.numpy() for x in (query, key, value, output)))
 
 
-def ranks(learner: TextLearner, residual: bool) -> list[int]:
+def ranks(learner: CharacterLearner, residual: bool) -> list[int]:
     return [
         rank_of_weights(weights_of(learner.network, prime), prime, residual=residual, seed=seed)
         for seed, prime in enumerate(PRIMES[:2])
@@ -49,14 +50,16 @@ def begin_special(network: LinearAttentionNetwork) -> None:
 
 
 def row(text: DeviceText, depth: int, width: int, heads: int, special: bool) -> None:
-    training = Training(updates=max(LOOKS), warmup=20, batch=16, context=64, peak=0.024, held_out=2000)
-    learner = TextLearner(TrainingRun("linear", depth, width, heads, 0, training), text)
+    recipe = CharacterRecipe(updates=max(LOOKS), warmup=20, batch=16, context=64, peak=0.024, held_out=2000)
+    task, model = CharacterTask(symbols=text.vocab), CharacterModel("linear", depth, width, heads)
+    learner, stop, made = CharacterLearner(CharacterSpec(task, model, recipe), text), Stop(signals=False), 0
     if special:
         begin_special(learner.network)
     cells = []
     for updates in LOOKS:
-        while learner.updates < updates:
-            learner.advance()
+        while made < updates:
+            made += 1
+            learner.advance(made, stop)
         found = {residual: ranks(learner, residual) for residual in (False, True)}
         cells.append(" / ".join(" ".join(map(str, sorted(set(found[key])))) for key in found))
     name = f"{depth}, {width}, {heads}" + (", from the identity" if special else "")

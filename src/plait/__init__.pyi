@@ -8,7 +8,10 @@ from plait.cells import (
     GRUCell as GRUCell,
     LSTMCell as LSTMCell,
 )
-from plait.lab.training.ppo.learner import (
+from plait.lab.training.fit import (
+    fit as fit,
+)
+from plait.lab.training.ppo.fit import (
     fit_policy as fit_policy,
 )
 from plait.lab.training.ppo.rollout import (
@@ -19,9 +22,6 @@ from plait.lab.training.prediction import (
 )
 from plait.lab.training.session import (
     load as load,
-)
-from plait.lab.training.supervised import (
-    fit as fit,
 )
 from plait.memory import (
     FullMemory as FullMemory,

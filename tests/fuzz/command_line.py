@@ -122,6 +122,7 @@ def _under(place: str, name: str) -> bool:
 def warm() -> None:
     """All that lines would import, once; the compiled scan too. Nothing here may start a thread."""
     os.environ |= {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "PYTHONDONTWRITEBYTECODE": "1"}
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a forked process cannot use a GPU
     for scheme in ("http", "https"):  # no line may reach the net
         os.environ |= {
             f"{scheme}_proxy": "http://127.0.0.1:9",
@@ -137,6 +138,7 @@ def warm() -> None:
     import torch
 
     torch.set_num_threads(1)
+    torch.cuda.is_available()  # asks CUDA once, which takes more memory than a line may
     for name in WARM.split():
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

@@ -10,8 +10,8 @@ from plait.errors import ConfigError, ShapeError
 from plait.gradients import probe
 from plait.gradients.paths import path_breakdown
 from plait.gradients.paths.stack import stack_of
+from plait.lab.training.fit import fit
 from plait.lab.training.ppo.policy import describe_policy
-from plait.lab.training.supervised import fit
 from plait.models import MODELS
 from plait.models.options import check_model
 

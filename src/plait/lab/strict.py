@@ -20,8 +20,8 @@ _NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or 
 def parse(kind: type[T], values: Any, where: str = "") -> T:
     """Build a dataclass of type `kind` from JSON values, or raise one error that lists all problems.
 
-    >>> from plait.lab.experiments.depthwidth.figure1 import Training
-    >>> parse(Training, {"updates": 0.5, "batches": 3})
+    >>> from plait.lab.training.characters import CharacterRecipe
+    >>> parse(CharacterRecipe, {"updates": 0.5, "batches": 3})
     Traceback (most recent call last):
         ...
     plait.errors.ConfigError: updates: expected a whole number, got 0.5; batches: is not known here

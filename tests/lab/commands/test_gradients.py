@@ -12,10 +12,10 @@ import pytest
 from plait.lab.cli import main
 from plait.lab.runs.reading import read_run
 from plait.lab.training.description import build
+from plait.lab.training.fit import fit
 from plait.lab.training.gradient_record import gradient_norms
 from plait.lab.training.recipe import Recipe
 from plait.lab.training.session import load
-from plait.lab.training.supervised import fit
 
 
 def run(capsys: Any, *args: str) -> tuple[int, str, str]:

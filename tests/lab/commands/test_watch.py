@@ -17,7 +17,7 @@ from plait.errors import ConfigError
 from plait.lab.cli import main
 from plait.lab.tasks.minigrid.farama import FaramaVectorEnv
 from plait.lab.training.ppo.episode import play_episode
-from plait.lab.training.ppo.learner import fit_policy
+from plait.lab.training.ppo.fit import fit_policy
 from plait.lab.training.ppo.policy import build_policy, describe_policy
 from plait.lab.training.recipe import PPOConfig
 

@@ -9,8 +9,8 @@ from plait.errors import CheckpointError
 from plait.lab.experiments.plan import jobs_of, status_of
 from plait.lab.experiments.worker import execute, stop_file
 from plait.lab.tasks import CopyTask
+from plait.lab.training.fit import fit
 from plait.lab.training.learner import generator_for
-from plait.lab.training.supervised import fit
 from plait.ops.gpu_share import programs, share_gpu
 
 from .conftest import experiment, planned
@@ -151,7 +151,7 @@ def test_curves_without_a_checkpoint_are_not_overwritten(tmp_path):
     folder = Path(job.folder)
     (folder / "checkpoint.safetensors").unlink()
     (folder / "metrics.jsonl").write_text('{"update": 1, "loss": 1.0}\n')
-    network, task = build(job.description)
+    network, task = build(job.spec.to_json())
     with pytest.raises(CheckpointError, match="no checkpoint to resume from"):
-        fit(network, task, Recipe(**job.description["recipe"]), folder=folder, resume=True, device="cpu")
+        fit(network, task, Recipe(**job.spec.parts()["recipe"]), folder=folder, resume=True, device="cpu")
     assert (folder / "metrics.jsonl").read_text()

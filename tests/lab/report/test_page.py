@@ -12,8 +12,7 @@ import pytest
 from plait.lab.cli import main
 from plait.lab.report.attention import read_sample
 from plait.lab.report.demo_page import results_table, write_demo_page
-from plait.lab.report.origin import origin
-from plait.lab.report.page import render
+from plait.lab.report.page import origin, render
 from plait.provenance import commit
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}

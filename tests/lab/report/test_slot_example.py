@@ -7,7 +7,7 @@ import pytest
 from plait.lab.experiments.late_information import CONTESTANTS
 from plait.lab.report.slot_example import draw_kept, kept_caption, record_kept, recorded
 from plait.lab.tasks import CopyTask
-from plait.lab.training.supervised import fit
+from plait.lab.training.fit import fit
 from plait.models import RelRNN
 
 

@@ -10,7 +10,7 @@ import torch
 
 from plait.lab.runs.kinds import Kind
 from plait.lab.training.learner import Learner, Schedule, Step, generator_for, gradient_norm
-from plait.lab.training.run_spec import register
+from plait.lab.training.registry import register
 from plait.lab.training.session import train_run
 
 FORMAT = "sines 1"

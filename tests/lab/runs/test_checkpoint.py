@@ -15,9 +15,10 @@ from plait.lab.runs import checkpoint as module
 from plait.lab.runs.checkpoint import read_checkpoint, restore, save_checkpoint
 from plait.lab.tasks import CopyTask
 from plait.lab.training.description import Network
+from plait.lab.training.fit import fit
 from plait.lab.training.process import Group
 from plait.lab.training.recipe import Recipe
-from plait.lab.training.supervised import SupervisedLearner, fit
+from plait.lab.training.supervised import SupervisedLearner
 from plait.models import GORU, GRU, LSTM, ExpRNN, Transformer
 
 

@@ -389,7 +389,7 @@ def test_a_regression_is_reported_as_one(table, tmp_path, capsys):
     page = (tmp_path / "report.html").read_text()
     assert "training loss (MSE, standardised)" in page
     assert "predicted against true" in page
-    assert page.count("<circle") >= len(sample["target"])
+    assert page.count("<use") >= len(sample["target"])
     assert re.search(r"Of all: R² -?[0-9.]+, root mean squared error [0-9.]+", page)
     assert "Mean squared error of standardised targets, of an update" in page
     assert not re.search(r"cross-entropy|nats", page)

@@ -8,9 +8,10 @@ from plait.errors import ConfigError
 from plait.lab.tasks import TextTask
 from plait.lab.training.carried_state import carried_over
 from plait.lab.training.description import Network, build
+from plait.lab.training.fit import fit
 from plait.lab.training.process import Group
 from plait.lab.training.recipe import Recipe
-from plait.lab.training.supervised import SupervisedLearner, evaluate, fit
+from plait.lab.training.supervised import SupervisedLearner, evaluate
 from plait.models import LSTM, SAB, RelLSTM, RelRNN
 
 

@@ -14,10 +14,11 @@ from plait.errors import ConfigError
 from plait.lab.cli import main
 from plait.lab.tasks import CopyTask, PermutedMNIST, TextTask
 from plait.lab.training.description import Network, build
+from plait.lab.training.fit import fit
 from plait.lab.training.generation import continue_text
 from plait.lab.training.process import Group
 from plait.lab.training.recipe import Recipe
-from plait.lab.training.supervised import SupervisedLearner, fit
+from plait.lab.training.supervised import SupervisedLearner
 from plait.models import RelLSTM, RelRNN
 
 SENTENCE = "to be, or not to be, that is the question:\n"

@@ -8,7 +8,8 @@ import torch
 from plait.errors import ConfigError
 from plait.lab.tasks import IGNORE, MultiQueryRecallTask, TransferCopyTask
 from plait.lab.training.description import Network
-from plait.lab.training.supervised import answer, fit
+from plait.lab.training.fit import fit
+from plait.lab.training.supervised import answer
 from plait.models import LSTM, RelLSTM
 
 

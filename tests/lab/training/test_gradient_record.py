@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy
 from plait.errors import ConfigError
 from plait.lab.tasks import CopyTask
 from plait.lab.training.description import Network
+from plait.lab.training.fit import fit
 from plait.lab.training.gradient_record import gradient_norms
-from plait.lab.training.supervised import fit
 from plait.models import LSTM, RNN, RelRNN, Transformer
 
 
@@ -77,7 +77,7 @@ def test_what_has_vanished_in_float32_is_still_seen():
 
 
 def test_other_modules_are_refused(small_fit):
-    from plait.lab.training.supervised import fit
+    from plait.lab.training.fit import fit
 
     with pytest.raises(ConfigError, match="gradients_every: expected a plait model"):
         fit(torch.nn.LSTM(10, 4), CopyTask(3), updates=1, gradients_every=1, device="cpu")

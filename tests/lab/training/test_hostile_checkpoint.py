@@ -10,8 +10,8 @@ from plait.errors import CheckpointError
 from plait.lab.runs.checkpoint import Checkpoint, _check_counters
 from plait.lab.runs.optimizer_state import restore_optimizer
 from plait.lab.training.description import build
+from plait.lab.training.fit import fit
 from plait.lab.training.recipe import Recipe
-from plait.lab.training.supervised import fit
 
 
 @pytest.fixture

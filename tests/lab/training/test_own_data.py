@@ -16,7 +16,7 @@ from plait.errors import CheckpointError, ConfigError, DataError, ShapeError
 from plait.lab.cli import main
 from plait.lab.tasks import IGNORE, Batch, CopyTask, DataTask, Task, data_task
 from plait.lab.training.description import Network
-from plait.lab.training.supervised import fit
+from plait.lab.training.fit import fit
 from plait.models import GRU, LSTM, RelGRU, RelLSTM
 
 QUICK = {"device": "cpu", "updates": 4, "batch_size": 8, "lr": 1e-2}

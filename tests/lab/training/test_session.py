@@ -15,9 +15,10 @@ from plait.errors import ConfigError, DivergedError, UnknownNameError
 from plait.lab.tasks import Batch, CopyTask, Task, TransferCopyTask
 from plait.lab.training.callbacks import Callback
 from plait.lab.training.description import build
+from plait.lab.training.fit import fit
 from plait.lab.training.learner import seed_for
 from plait.lab.training.recipe import Recipe
-from plait.lab.training.supervised import evaluate, fit
+from plait.lab.training.supervised import evaluate
 from plait.models import GRU, LSTM
 
 

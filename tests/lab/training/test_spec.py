@@ -19,7 +19,7 @@ from plait.lab.tasks import CopyTask
 from plait.lab.tasks.table import task_named
 from plait.lab.training.description import Network
 from plait.lab.training.recipe import HyperParams
-from plait.lab.training.run_spec import parse_spec
+from plait.lab.training.registry import parse_spec
 from plait.models import MODELS, RelRNN
 from plait.models.options import check_model, complete_model, model_defaults
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from plait.lab.annotations import option
-from plait.lab.experiments.catalogue import experiment_named, experiments
-from plait.lab.experiments.depthwidth import DEPTHWIDTH
+from plait.lab.experiments.catalogue import experiment_named, experiments, require_data
 from plait.lab.experiments.description import MEANS_NOTHING
 from plait.lab.experiments.selection import Selection
 from plait.lab.result import CommandResult
@@ -41,8 +40,6 @@ def reproduce(
     max_minutes: float | None = None,
     retry: bool = False,
     text: tuple[Path, ...] = (),
-    draw: Path | None = None,
-    no_graphs: bool = False,
     pack: Path | None = None,
     pack_light: Path | None = None,
 ) -> CommandResult:
@@ -74,32 +71,27 @@ def reproduce(
         mps: let parallel runs share a GPU through a daemon of NVIDIA's Multi-Process Service.
         max_minutes: save and stop after this many minutes; the same command continues.
         retry: retry runs that failed before.
-        text: depthwidth-…: one text file or three (train valid test); $PLAIT_DATA if none.
-        draw: depthwidth-…: draw the results in this folder without training.
-        no_graphs: depthwidth-…: launch every kernel individually instead of replaying CUDA graphs.
+        text: depthwidth-…: one text file or three (train valid test) instead of Penn Treebank.
         pack: afterwards pack all runs into this .tar.gz, to continue elsewhere.
         pack_light: afterwards pack them into this .tar.gz without checkpoints.
     """
     if list or not name:
         return _list_experiments()
-    if name in DEPTHWIDTH:
-        from plait.lab.experiments.depthwidth.reproduce import reproduce_depthwidth
-        from plait.lab.training.callbacks import announce
-
-        if smoke:
-            announce(MEANS_NOTHING.upper())
-        return _mark_smoke(
-            smoke,
-            reproduce_depthwidth(
-                name, smoke, text, out, draw, device, max_minutes, together or 4, graphs=not no_graphs
-            ),
-        )
     from plait.lab.experiments.launch import ExecutionOptions, run_experiment, summarise
 
     selection = Selection.read(
-        models, delays, rows, columns, seeds, updates=updates, steps=steps, backend=backend
+        models,
+        delays,
+        rows,
+        columns,
+        seeds,
+        updates=updates,
+        steps=steps,
+        backend=backend,
+        text=tuple(map(str, text)),
     )
     experiment = selection.of(experiment_named(name, smoke, recipe))
+    require_data(experiment)
     folder = out or Path("runs", f"{experiment.name}-smoke" if smoke else experiment.name)
     options = ExecutionOptions(device, together, ray, mps, max_minutes, reuse, retry)
     outcome, jobs = run_experiment(experiment, folder, options)
@@ -147,6 +139,5 @@ def _report(folder: Path) -> tuple[Table, Path]:
 
 def _list_experiments() -> CommandResult:
     rows = [[e.name, e.count, e.needs, e.source] for e in experiments().values()]
-    rows += [[name, len(e.runs()), "ptb, or any text", e.source] for name, (e, _) in DEPTHWIDTH.items()]
     table = Table(["name", "runs", "needs", "source"], rows, notes=["plait reproduce NAME, or NAME --smoke"])
     return CommandResult({"experiments": table.records()}, (table,))

@@ -173,7 +173,7 @@ def configured(config: str, fixed: dict[str, Any], recipe: dict[str, Any], out: 
     from plait.lab.runs.archive import SUFFIX, opened
     from plait.lab.runs.folder import read_json
     from plait.lab.runs.reading import find_run
-    from plait.lab.training.run_spec import parse_spec
+    from plait.lab.training.registry import parse_spec
 
     if fixed:
         raise ConfigError(
@@ -206,7 +206,7 @@ def resumed(
     """Resume a run, extended if `explicit` has updates or total_timesteps; other options are the run's."""
     from plait.lab.runs.kinds import kind_of
     from plait.lab.runs.reading import find_run, read_run
-    from plait.lab.training.run_spec import parse_spec
+    from plait.lab.training.registry import parse_spec
 
     fixed = [name for name in explicit if name not in ("updates", "total_timesteps")]
     if fixed:

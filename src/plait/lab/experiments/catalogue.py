@@ -14,7 +14,7 @@ from plait.lab.experiments.bounded_transformer import (
     bounded_settings,
     bounded_transformer,
 )
-from plait.lab.experiments.depthwidth import DEPTHWIDTH
+from plait.lab.experiments.depthwidth import depthwidth_figure1, depthwidth_tuned
 from plait.lab.experiments.description import Experiment
 from plait.lab.experiments.late_information import keeping
 from plait.lab.experiments.late_information_search import keeping_settings
@@ -23,7 +23,7 @@ from plait.lab.experiments.popgym import popgym, popgym_easy
 from plait.lab.experiments.untangling import BY_RECIPE, FULL, ITEMS, SMOKE, Size
 from plait.lab.own_code import by_name as own, is_own_name, name_of
 
-__all__ = ["DATA_SETS", "by_name", "experiment_named", "experiments"]
+__all__ = ["DATA_SETS", "by_name", "experiment_named", "experiments", "require_data"]
 
 
 DATA_SETS = ("mnist", "ptb")  # can be downloaded
@@ -44,13 +44,15 @@ _ITEMS: tuple[Callable[[Size], Experiment], ...] = (
     bounded_text,
     popgym,
     popgym_easy,
+    depthwidth_figure1,
+    depthwidth_tuned,
 )
 NAMES = tuple(function.__name__.replace("_", "-") for function in (*BY_RECIPE, *_ITEMS))
-"""Names of all experiments, except those with their own runner; each is made by the function of its name."""
+"""Names of all experiments; each is made by the function of its name."""
 
 
 def experiments(smoke: bool = False, recipe: str = "published") -> dict[str, Experiment]:
-    """Return every experiment by name, except those with their own runner (`depthwidth-figure1`)."""
+    """Return every experiment by name."""
     return by_name(_build(name, smoke, recipe) for name in NAMES)
 
 
@@ -65,7 +67,7 @@ def _build(name: str, smoke: bool, recipe: str) -> Experiment:
 
 
 def experiment_named(name: str, smoke: bool = False, recipe: str = "published") -> Experiment:
-    """Return the experiment of this name, once its data or environments are available.
+    """Return the experiment of this name; `require_data` checks that it can be run here.
 
     `module:name` is an experiment of the user's own.
 
@@ -78,10 +80,9 @@ def experiment_named(name: str, smoke: bool = False, recipe: str = "published") 
     """
     if is_own_name(name):
         return _own_experiment(name, smoke, recipe)
-    experiment = _build(check_choice(name, (*NAMES, *DEPTHWIDTH), "experiment"), smoke, recipe)
+    experiment = _build(check_choice(name, NAMES, "experiment"), smoke, recipe)
     if recipe != "published" and experiment == _build(name, smoke, "published"):
         raise ConfigError(f"--recipe {recipe} does not apply: {name} has one recipe")
-    _require(experiment.needs)
     return experiment
 
 
@@ -98,12 +99,12 @@ def _own_experiment(name: str, smoke: bool, recipe: str) -> Experiment:
     for run in experiment.runs:
         for part in (run.task, run.model):
             name_of(part["name"])
-    _require(experiment.needs)
     return experiment
 
 
-def _require(needs: str) -> None:
+def require_data(experiment: Experiment) -> None:
     """Download the data set, or raise if it or an environment is unavailable, before anything is trained."""
+    needs = experiment.needs
     if not needs:
         return
     if needs in ENVIRONMENTS:

@@ -13,7 +13,8 @@ from plait.errors import ConfigError, check_choice, check_seed
 __all__ = ["MEANS_NOTHING", "Experiment", "Kind", "PlannedRun"]
 
 MEANS_NOTHING = "smoke runs: they test that everything works; ignore their numbers"
-Kind = Literal["table", "curves", "gradients", "attention", "transfer"]
+_MOST_LISTED = 16  # names in a sentence
+Kind = Literal["table", "curves", "gradients", "attention", "transfer", "shapes", "rates"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class Experiment:
     """A table or figure: its source, its claim, and the runs that test it.
 
     `name` is that of its folder, `title` the heading of its page. `kind` is a table of scores, or the figure
-    that is drawn: curves, gradients, attention, transfer. `seeds` are those of every run.
+    that is drawn: curves, gradients, attention, transfer, shapes (depth against width), rates (the learning
+    rate for each of them). `seeds` are those of every run.
     `metric` describes the score; `updates_to` is the score for which the updates to reach it are reported;
     `needs` is the data set or package that must be available, or empty; `notes` list our own choices;
     `smoke` marks tiny runs whose numbers mean nothing.
@@ -123,13 +125,21 @@ class Experiment:
                 by_length.setdefault(f"{most:,.0f} {run.counted_in} at most", []).append(run)
         if len(by_length) < 2:
             return f"Here: {next(iter(by_length))}." if by_length else ""
-        return f"Here: {'; '.join(f'{n} ({self._where(runs)})' for n, runs in by_length.items())}."
+        return f"Here: {'; '.join(f'{n}{self._where(runs)}' for n, runs in by_length.items())}."
 
     def _where(self, runs: list[PlannedRun]) -> str:
-        """Return the names of these runs' rows or columns if that identifies them, else of every cell."""
+        """Return the names of these runs' rows or columns if that identifies them, else of every cell.
+
+        Empty if they are too many to be listed; the names of the rows then tell the lengths.
+        """
         others = [run for run in self.runs if run not in runs]
         for part in ("row", "column"):
             names = dict.fromkeys(getattr(run, part) for run in runs)
             if not any(getattr(run, part) in names for run in others):
-                return "; ".join(names)
-        return "; ".join(f"{run.column} at {run.row}" for run in runs)
+                return _listed(list(names))
+        return _listed([f"{run.column} at {run.row}" for run in runs])
+
+
+def _listed(names: list[str]) -> str:
+    """Return names in brackets; empty if they are too many for a sentence."""
+    return f" ({'; '.join(names)})" if len(names) <= _MOST_LISTED else ""

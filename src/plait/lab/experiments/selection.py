@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from plait.errors import ConfigError, check_choice, check_int
@@ -19,7 +20,8 @@ class Selection:
     """Filters and replacements for an experiment's runs; empty fields keep everything as it is.
 
     `rows` and `columns` keep those whose name contains one of these words. `seeds` replaces the seeds,
-    `updates` the number of updates, `steps` that of environment steps, `backend` the environments' backend.
+    `updates` the number of updates, `steps` that of environment steps, `backend` the environments' backend,
+    `text` the text that character networks are trained on.
     A model of the user's own, `module:name`, is trained on every row with the recipe of the row's first run.
     """
 
@@ -31,6 +33,7 @@ class Selection:
     updates: int | None = None
     steps: float | None = None
     backend: str = ""
+    text: tuple[str, ...] = ()
 
     @staticmethod
     def read(
@@ -73,7 +76,8 @@ class Selection:
             raise ConfigError(
                 f"{experiment.name} has no run with all of what was asked for; ask for less at once"
             )
-        return dataclasses.replace(experiment, runs=runs, seeds=self.seeds or experiment.seeds)
+        needs = "" if self.text else experiment.needs
+        return dataclasses.replace(experiment, runs=runs, seeds=self.seeds or experiment.seeds, needs=needs)
 
     def _keeps(self, run: PlannedRun) -> bool:
         return (
@@ -96,12 +100,18 @@ class Selection:
             if "backend" not in task:
                 raise ConfigError("--backend does not apply: this experiment has no environments")
             task = {**task, "backend": self.backend}
+        if self.text:
+            if task["name"] != "characters":
+                raise ConfigError("--text does not apply: only the networks of depthwidth-… read any text")
+            task = {**task, "text": [str(Path(path).resolve()) for path in self.text]}
         return dataclasses.replace(run, task=task, recipe=recipe)
 
 
 def _runs_of(model: str, experiment: Experiment) -> Iterator[PlannedRun]:
     """Yield the runs of a model of the user's own: one for each row, with the recipe of its first run."""
     name_of(model)  # trusted, because the user typed it
+    if any("hidden_size" not in run.model for run in experiment.runs):
+        raise ConfigError(f"--models {model} does not apply: {experiment.name} compares shapes of networks")
     for run in {run.row: run for run in reversed(experiment.runs)}.values():
         size = {"hidden_size": run.model["hidden_size"]}
         yield dataclasses.replace(

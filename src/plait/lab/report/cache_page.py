@@ -12,8 +12,7 @@ from typing import Any
 from plait.errors import CheckpointError, ConfigError
 from plait.lab.caches.evaluation import BLOCK, FORMAT, FULL
 from plait.lab.figures import Curve, draw_curves, inline_svg, model_places
-from plait.lab.report.origin import origin
-from plait.lab.report.page import render, write_page
+from plait.lab.report.page import origin, render, write_page
 from plait.lab.report.statistics import mean_interval, share_interval
 from plait.lab.runs.folder import Journal, read_json
 from plait.table import Table, percent

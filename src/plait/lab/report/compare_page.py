@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plait.lab.figures import Curve, draw_curves, inline_svg, model_places
-from plait.lab.report.origin import origin
-from plait.lab.report.page import render, write_page
+from plait.lab.report.page import origin, render, write_page
 from plait.lab.report.pictures import CURVES, Picture
 from plait.lab.tasks.ten_symbols import ALPHABET
 from plait.table import Table, percent

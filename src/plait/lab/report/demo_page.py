@@ -7,8 +7,7 @@ from typing import Any
 
 from plait.lab.experiments.demo import Plan, Result
 from plait.lab.report.attention import read_sample
-from plait.lab.report.origin import origin
-from plait.lab.report.page import render, write_page
+from plait.lab.report.page import origin, render, write_page
 from plait.lab.report.pictures import kept_lines, pictures
 from plait.lab.tasks import CopyTask
 from plait.lab.tasks.ten_symbols import SYMBOLS

@@ -9,6 +9,7 @@ from typing import Any
 from plait.errors import ConfigError
 from plait.lab.figures import Tile, draw_heatmap, draw_tiles, save_figure
 from plait.lab.report.attention_maps import attention_maps
+from plait.lab.report.exhibit import exhibit_of
 from plait.lab.report.gather import Group
 from plait.lab.report.plots import Plot, View, plots
 from plait.lab.report.seeds import drawn
@@ -36,6 +37,9 @@ def write_figures(groups: Sequence[Group], target: Path) -> list[Path]:
 
 def _figures(group: Group) -> Iterator[tuple[str, Any]]:
     """Yield names and figures: one figure per kind and view of plots, with a panel per row of the group."""
+    exhibit = exhibit_of(group)
+    for picture in exhibit.pictures if exhibit is not None else ():
+        yield f"{group.name}-{picture.name}", picture.figure
     by_kind: dict[tuple[str, str], list[tuple[Plot, View]]] = {}
     for plot in plots(group, MOST):
         kind = plot.key.rpartition("-")[2]

@@ -76,6 +76,8 @@ class Group:
     @property
     def elsewhere(self) -> str:
         """Return the heading of scores on further held-out sets."""
+        if self.kind in ("shapes", "rates"):
+            return "Scored on parts of the text"
         return "Scored in other environments" if self.score == "return" else "Scored at other lengths"
 
     @cached_property
@@ -113,7 +115,7 @@ def gather(folders: Iterable[Path | str]) -> list[Group]:
             siblings = paths.setdefault(parent.resolve(), {})
             siblings.update(dict.fromkeys(inside))
             in_folder[parent.resolve()] = _group(parent, list(siblings))
-        # An experiment.json of another form than ours gives a group without cells.
+        # A damaged experiment.json without runs gives a group without cells.
         in_folder = {parent: group for parent, group in in_folder.items() if group.cells}
         if not any(group.runs for group in in_folder.values()):
             raise ConfigError(f"no runs in {folder}; plait train and plait reproduce make some")
@@ -147,23 +149,11 @@ def _parents(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
         inside = sorted(p for p in current.iterdir() if p.is_dir() or _is_archive(p))
         inside = [path for path in inside if not path.name.startswith(".")]
         runs = [path for path in inside if is_run(path)]
-        if runs or _experiment_file(current):
+        if runs or (current / "experiment.json").is_file():
             yield current, runs
         run_paths = set(runs)
         if depth < DEPTH:
             waiting += [(path, depth + 1) for path in inside if path not in run_paths]
-
-
-def _experiment_file(folder: Path) -> bool:
-    return (folder / "experiment.json").is_file()
-
-
-def _planned(folder: Path) -> Experiment | None:
-    """Return the experiment of a folder; None if the file describes another form of experiment."""
-    values = read_json(folder / "experiment.json")
-    if not isinstance(values, dict) or "kind" not in values:
-        return None
-    return parse(Experiment, values)
 
 
 def _group(folder: Path, paths: Sequence[Path]) -> Group:
@@ -178,7 +168,8 @@ def _group(folder: Path, paths: Sequence[Path]) -> Group:
 
 def _grouped(folder: Path, runs: Sequence[RunFolder]) -> Group:
     try:
-        experiment = _planned(folder) if _experiment_file(folder) else None
+        path = folder / "experiment.json"
+        experiment = parse(Experiment, read_json(path)) if path.is_file() else None
     except PlaitError as error:
         note = f"experiment.json cannot be read ({error}); its runs are shown without it"
         return _loose(folder, runs, (note,))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from plait.lab.report.exhibit import exhibit_of
 from plait.lab.report.gather import Group
-from plait.lab.report.origin import origin
+from plait.lab.report.page import origin
 from plait.lab.report.report_page import damages, headline, standing
 from plait.lab.report.tables import cost_table, result_table, run_table, transfer_table
 from plait.table import Table
@@ -32,6 +33,9 @@ def _lines(groups: Sequence[Group], command: str) -> Iterator[str]:
             if text
             for line in (text, "")
         )
+        exhibit = exhibit_of(group)
+        if exhibit is not None:
+            yield from exhibit.markdown("###")
         yield from _titled("Results", result_table(group))
         transfer = transfer_table(group)
         if transfer is not None:

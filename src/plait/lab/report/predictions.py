@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
 
-from plait.lab.figures import sketch_curves
-from plait.lab.figures.curves import Curve
+from plait.lab.figures import Curve, draw_curves
+from plait.lab.report.exhibit import Exhibit, Picture
 from plait.lab.report.gather import Group
 from plait.lab.runs.reading import RunFolder
 
-__all__ = ["prediction_figures"]
+__all__ = ["predictions_exhibit"]
 
-_POINTS, _DIAGONAL = 0, 17  # palette indices; from ten on a line is dashed
+_POINTS, _DIAGONAL = 0, 7  # palette indices
 
 
-def prediction_figures(group: Group) -> Iterator[dict[str, Any]]:
-    """Yield the title, picture and caption of each cell's first run whose summary holds predictions."""
+def predictions_exhibit(group: Group) -> Exhibit | None:
+    """Return a picture for each cell with a run whose summary holds predictions; None if there is none."""
+    pictures: list[Picture] = []
     for cell in group.cells:
         sampled = ((run, _pairs(run)) for run in cell.sound)
         run, (targets, predicted) = next((item for item in sampled if item[1][0]), (None, ([], [])))
         if run is None:
             continue
-        title = f"{cell.row}: predicted against true, {cell.column}"
         ends = [min(targets), max(targets)]
-        picture = sketch_curves(
-            [Curve(ends, ends, color=_DIAGONAL), Curve(targets, predicted, style="dots", color=_POINTS)],
+        figure = draw_curves(
+            [
+                Curve(ends, ends, style="dashed", color=_DIAGONAL),
+                Curve(targets, predicted, style="dots", color=_POINTS),
+            ],
             x_label="true",
             y_label="predicted",
-            description=f"{title}: {len(targets)} held-out values",
+            size=(4.8, 3.1),
         )
-        yield {"title": title, "picture": picture, "caption": _caption(run, len(targets))}
+        title = f"{cell.row}: predicted against true, {cell.column}"
+        pictures.append(Picture(title, _caption(run, len(targets)), figure, f"predicted-{len(pictures)}"))
+    return Exhibit(pictures) if pictures else None
 
 
 def _caption(run: RunFolder, count: int) -> str:

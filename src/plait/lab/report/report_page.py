@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from plait.lab.experiments.description import MEANS_NOTHING
+from plait.lab.report.exhibit import exhibit_of
 from plait.lab.report.gather import Group
-from plait.lab.report.origin import origin
-from plait.lab.report.page import render
+from plait.lab.report.page import origin, render
 from plait.lab.report.page_figures import page_figures, plot_figure
 from plait.lab.report.pairwise import compare_runs
-from plait.lab.report.predictions import prediction_figures
 from plait.lab.report.tables import (
     CellOutcome,
     cost_table,
@@ -147,6 +146,7 @@ def _section(group: Group, index: int, data: dict[str, Any], curves: bool) -> di
         "source": group.source,
         "notes": ([f"Measured: {group.metric}."] if group.metric != group.score else []) + list(group.notes),
         "grid": grid_data(group),
+        "exhibit": exhibit_of(group),
         "results": result_table(group),
         "transfer": transfer_table(group),
         "elsewhere": group.elsewhere,
@@ -156,7 +156,6 @@ def _section(group: Group, index: int, data: dict[str, Any], curves: bool) -> di
             (run.name, how_to_repeat(run.description, run.folder) or NO_COMMAND) for run in group.runs
         ],
         "small": len(group.rows()) > 4,
-        "predictions": list(prediction_figures(group)),
         "figures": page_figures(group, f"g{index}", data, curves),
     }
 

@@ -1,6 +1,6 @@
 """The registry of run kinds: the units, names and defaults of runs by the `format` of their `config.json`.
 
-`plait.lab.training.run_spec` has the functions that train and load them. Folders of a kind that is not
+`plait.lab.training.registry` has the functions that train and load them. Folders of a kind that is not
 registered can be listed and reported on.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "CHARACTERS",
     "POLICY",
     "SUPERVISED",
     "Kind",
@@ -70,7 +71,7 @@ _KINDS: dict[str, Kind] = {}
 
 
 def add(kind: Kind) -> Kind:
-    """Add a kind to the registry of this process, and return it; `run_spec.register` makes it trainable."""
+    """Add a kind to the registry of this process, and return it; `registry.register` makes it trainable."""
     _KINDS[kind.format] = kind
     return kind
 
@@ -90,6 +91,14 @@ POLICY = add(
         tasks=frozenset({"minigrid", "gym", "popgym"}),
         device="cpu",
         checkpoint_every=10,
+    )
+)
+CHARACTERS = add(
+    Kind(
+        "plait characters 1",
+        score="log-likelihood (bits)",
+        shown={"score": "log-likelihood (bits)", "loss": "loss (nats)"},
+        tasks=frozenset({"characters"}),
     )
 )
 add(

@@ -34,7 +34,8 @@ from plait.lab.strict import parse
 from plait.lab.training.callbacks import Callback, CallbackList, Results, announce, display
 from plait.lab.training.learner import Learner, Step
 from plait.lab.training.process import Group, device_named, environment, join, peak_memory
-from plait.lab.training.run_spec import RunSpec, build_network, make_learner, parse_spec
+from plait.lab.training.registry import build_network, make_learner, parse_spec
+from plait.lab.training.run_spec import RunSpec
 from plait.lab.training.stop import CutShort, Stop
 
 __all__ = ["Fitted", "Session", "load", "train", "train_run"]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from plait.errors import ConfigError, PlaitError
 from plait.lab.own_code import is_own_name
 from plait.lab.runs.difference import nameless
+from plait.lab.runs.kinds import kind_of
 from plait.lab.strict import parse
 from plait.lab.tasks import Task, task_named
 from plait.lab.training.factories import FactoryModel, parse_own_task
 from plait.lab.training.recipe import Recipe
-from plait.lab.training.run_spec import RunSpec, parse_spec
+from plait.lab.training.run_spec import RunSpec, blame_description
 from plait.models import MODELS
 from plait.models.named import NamedModel
 from plait.models.options import complete_model
@@ -107,6 +108,9 @@ class SupervisedSpec(RunSpec):
             "recipe": self.recipe.values(),
         }
 
+    def with_seed(self, seed: int) -> SupervisedSpec:
+        return replace(self, recipe=self.recipe.changed(seed=seed))
+
 
 def parse_supervised(values: object, recommend: Recommend | None = None) -> SupervisedSpec:
     """Validate a description as plain data and fill in its defaults; one error lists all that is wrong.
@@ -165,10 +169,13 @@ def _task(value: object) -> tuple[Task, Mapping[str, Any]]:
 
 def supervised(description: RunSpec | dict[str, Any]) -> SupervisedSpec:
     """Return the description of a supervised run, parsed; raise for one of another kind."""
-    spec = parse_spec(description)
-    if not isinstance(spec, SupervisedSpec):
-        raise ConfigError(f"expected a supervised run on a task, got one of the kind {spec.format!r}")
-    return spec
+    if isinstance(description, SupervisedSpec):
+        return description
+    kind = description.kind if isinstance(description, RunSpec) else kind_of(description)
+    if isinstance(description, RunSpec) or kind.format != FORMAT:
+        raise ConfigError(f"expected a supervised run on a task, got one of the kind {kind.format!r}")
+    plain = {key: value for key, value in description.items() if key != "extended"}
+    return blame_description(kind, lambda: parse_supervised(plain))
 
 
 def task_of(description: RunSpec | dict[str, Any]) -> Task:

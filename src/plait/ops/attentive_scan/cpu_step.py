@@ -22,12 +22,11 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from plait.ops.scan.backends import resolve_for
+from plait.ops.scan.backends import recorded, resolve_for
 from plait.ops.scan.contract import ABSENT, Inputs, Scanned, ScanWeights
 from plait.ops.scan.cpu_library import library
 from plait.ops.scan.cpu_walk import Sizes, lane_of
 from plait.ops.scan.kinds import Scan
-from plait.ops.scan.recording import recorded
 from plait.ops.slots import MemoryState
 from plait.ops.state_check import is_known, known_keys, remember
 from plait.ops.walk import LayerResult, LayerState

@@ -15,7 +15,7 @@ from torch import Tensor
 from plait.errors import BackendError, ShapeError, check_choice, check_int
 from plait.ops.bounded_attention import naive, torch_attention
 
-__all__ = ["bounded_attention"]
+__all__ = ["bounded_attention", "kernels_run_on"]
 
 _BACKENDS = ("auto", "reference", "torch", "triton")
 # Up to this size a mask over all pairs is cheaper than the overhead of a loop over blocks.
@@ -99,10 +99,15 @@ def _choose(backend: str, query: Tensor, states: int) -> str:
         pairs = query.shape[:3].numel() * states
         if query.shape[2] <= _FEW_STEPS or (query.is_cuda and pairs <= _FEW_PAIRS):
             return "reference"
-        return "triton" if query.is_cuda and not _missing_for(query) else "torch"
+        return "triton" if kernels_run_on(query) else "torch"
     if backend == "triton" and (reason := _missing_for(query)):
         raise BackendError(f"backend 'triton' cannot run here: {reason}; use backend='auto'")
     return backend
+
+
+def kernels_run_on(query: Tensor) -> bool:
+    """Return whether "auto" reads such queries by Triton's kernels, where they are not a few."""
+    return query.is_cuda and not _missing_for(query)
 
 
 def _missing_for(query: Tensor) -> str | None:

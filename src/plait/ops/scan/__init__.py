@@ -6,10 +6,9 @@ the launches of Triton kernels are derived from it. `backends` chooses the backe
 
 from __future__ import annotations
 
-from plait.ops.scan.backends import BACKENDS, choose_backend
+from plait.ops.scan.backends import BACKENDS, choose_backend, record_backends
 from plait.ops.scan.contract import PlainWeights, ScanWeights
 from plait.ops.scan.kinds import CellScan, FullScan, PlainScan, Scan
-from plait.ops.scan.recording import record_backends
 
 __all__ = [
     "BACKENDS",

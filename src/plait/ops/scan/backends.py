@@ -1,9 +1,11 @@
-"""The choice of a scan's backend: the requirements of each, and the preferences of `auto`."""
+"""The choice of a scan's backend: what each requires, what `auto` prefers, and a record of what ran."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import warnings
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -20,11 +22,14 @@ __all__ = [
     "choose_backend",
     "missing",
     "module_of",
+    "record_backends",
+    "recorded",
     "resolve",
     "resolve_for",
     "rule_out",
 ]
 
+_recordings: list[list[str]] = []
 # a fused backend's name → its module in a scan's folder, imported on first use
 MODULES = {"cpu": "cpu", "torch": "torch_scan", "triton": "triton_scan", "cluster": "cluster_scan"}
 BACKENDS = ("auto", "reference", *MODULES)
@@ -130,3 +135,27 @@ def _resolved(backend: str, device: str, dtype: str, cell: str, width: int | Non
 def _warn_once(backend: str, reason: str, of: str, instead: str) -> None:
     slower = "plain torch runs instead, slower" if instead == "torch" else f"{instead!r} runs instead"
     warnings.warn(f"{of}: backend {backend!r} cannot run here: {reason}; {slower}", stacklevel=2)
+
+
+@contextlib.contextmanager
+def record_backends() -> Iterator[list[str]]:
+    """Collect the names of the backends that really run, in order, forward passes only.
+
+    >>> with record_backends() as ran:
+    ...     pass
+    >>> ran
+    []
+    """
+    ran: list[str] = []
+    _recordings.append(ran)
+    try:
+        yield ran
+    finally:
+        _recordings.remove(ran)
+
+
+def recorded(name: str) -> str:
+    """Record in every active context that a forward pass runs on this backend."""
+    for ran in _recordings:
+        ran.append(name)
+    return name

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from plait.errors import BackendError
-from plait.ops.scan.backends import module_of, resolve_for, rule_out
+from plait.ops.scan.backends import module_of, recorded, resolve_for, rule_out
 from plait.ops.scan.boundary import conform
 from plait.ops.scan.buffers import allocate, allocate_gradients, whole
 from plait.ops.scan.contract import Arriving, Inputs, PlainWeights, Projection, Scanned, ScanWeights, specs
@@ -32,7 +32,6 @@ from plait.ops.scan.eager import (
     tuple_getter,
 )
 from plait.ops.scan.kinds import CellScan
-from plait.ops.scan.recording import recorded
 from plait.ops.slots import MemoryState, ages_before, empty_memory
 from plait.ops.state_check import remember
 from plait.ops.walk import LayerResult, LayerState, Trace

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from plait.lab.runs.checkpoint import read_checkpoint
-from plait.lab.training.ppo.learner import fit_policy
+from plait.lab.training.ppo.fit import fit_policy
 from plait.lab.training.ppo.policy import describe_policy
 from plait.lab.training.recipe import PPOConfig
 

@@ -11,7 +11,8 @@ from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.runs.folder import run_id
 from plait.lab.tasks.environments.spaces import ObservationSpace
 from plait.lab.training.ppo.encoders import SpaceEncoder
-from plait.lab.training.ppo.learner import PolicyLearner, fit_policy
+from plait.lab.training.ppo.fit import fit_policy
+from plait.lab.training.ppo.learner import PolicyLearner
 from plait.lab.training.ppo.policy import build_policy, describe_policy, load_policy
 from plait.lab.training.ppo.rollout import Collector, evaluate_policy
 from plait.lab.training.recipe import PPOConfig

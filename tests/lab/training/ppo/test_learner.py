@@ -9,7 +9,8 @@ from plait.errors import CheckpointError, DivergedError, OutputError
 from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.training.callbacks import Callback
 from plait.lab.training.ppo import learner as learner_module
-from plait.lab.training.ppo.learner import fit_policy, learner_of
+from plait.lab.training.ppo.fit import fit_policy
+from plait.lab.training.ppo.learner import learner_of
 from plait.lab.training.ppo.policy import describe_policy, load_policy, parse_policy
 from plait.lab.training.ppo.rollout import Episode, evaluate_policy
 from plait.lab.training.process import Group

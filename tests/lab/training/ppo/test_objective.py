@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from plait.lab.tasks.minigrid.observation import GRID_ACTIONS
+from plait.lab.tasks.minigrid.observation import grid_actions
 from plait.lab.training.ppo.learner import clipped_objective, ppo_loss
 from plait.lab.training.recipe import PPOConfig
 
@@ -23,7 +23,7 @@ def loss_of(logits, values, valid, **changes):
     returns, actions = torch.ones(3, 1, dtype=torch.float64), torch.zeros(3, 1, dtype=torch.int64)
     ppo = PPOConfig(clip_range=0.2, vf_coef=0.5, ent_coef=0.1).changed(**changes)
     return ppo_loss(
-        logits, values, actions, old, advantage, returns, torch.tensor(valid)[:, None], ppo, GRID_ACTIONS
+        logits, values, actions, old, advantage, returns, torch.tensor(valid)[:, None], ppo, grid_actions()
     )
 
 
@@ -72,6 +72,6 @@ def test_clipped_objective_is_the_minimum_of_both():
 def test_log_probability_and_entropy_are_torchs():
     logits, actions = torch.randn(5, 3, 7), torch.randint(7, (5, 3))
     distribution = torch.distributions.Categorical(logits=logits)
-    log_probs, entropies = GRID_ACTIONS.evaluate(logits, actions)
+    log_probs, entropies = grid_actions().evaluate(logits, actions)
     torch.testing.assert_close(log_probs, distribution.log_prob(actions))
     torch.testing.assert_close(entropies, distribution.entropy())

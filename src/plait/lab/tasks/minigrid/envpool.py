@@ -12,7 +12,7 @@ from torch import Tensor
 from plait.errors import require
 from plait.lab.tasks.environments.base import Snapshot, TimeStep, VectorEnv, episode_seed, first_timestep
 from plait.lab.tasks.minigrid.names import full_id
-from plait.lab.tasks.minigrid.observation import GRID_ACTIONS, GridObservation, is_valid
+from plait.lab.tasks.minigrid.observation import GridObservation, grid_actions, is_valid
 from plait.lab.tasks.minigrid.vocabulary import mission_tokens
 
 __all__ = ["EnvPoolVectorEnv"]
@@ -28,7 +28,7 @@ class EnvPoolVectorEnv(VectorEnv):
     fields = GridObservation._fields
 
     def __init__(self, name: str, num_envs: int, seed: int = 0, held_out: bool = False) -> None:
-        super().__init__(name, num_envs, seed, held_out, GRID_ACTIONS)
+        super().__init__(name, num_envs, seed, held_out, grid_actions())
         self._make = require("envpool", "envpool").make_gymnasium
         self._seeds = [episode_seed(seed, env, 0, held_out) for env in range(num_envs)]
         self._pool: Any = None

@@ -11,7 +11,7 @@ from torch import Tensor
 from plait.errors import require
 from plait.lab.tasks.environments.serial import SerialVectorEnv
 from plait.lab.tasks.minigrid.names import full_id
-from plait.lab.tasks.minigrid.observation import GRID_ACTIONS, GridObservation, is_valid
+from plait.lab.tasks.minigrid.observation import GridObservation, grid_actions, is_valid
 from plait.lab.tasks.minigrid.vocabulary import MISSION_LENGTH, mission_tokens
 
 __all__ = ["FaramaVectorEnv"]
@@ -31,7 +31,7 @@ class FaramaVectorEnv(SerialVectorEnv):
             # Unwrapped: gymnasium's checks cost more than a step, and minigrid counts its steps itself.
             return gymnasium.make(full_id(name), disable_env_checker=True).unwrapped
 
-        super().__init__(name, num_envs, seed, held_out, GRID_ACTIONS, make, buffers)
+        super().__init__(name, num_envs, seed, held_out, grid_actions(), make, buffers)
 
     def observation_from(self, parts: Iterable[Tensor]) -> GridObservation:
         return GridObservation(*parts)

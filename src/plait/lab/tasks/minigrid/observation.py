@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 from torch import Tensor
@@ -10,10 +11,9 @@ from torch import Tensor
 from plait.lab.tasks.environments.actions import DiscreteActions
 from plait.lab.tasks.minigrid.vocabulary import WORDS
 
-__all__ = ["ACTIONS", "GRID_ACTIONS", "GridObservation", "is_valid"]
+__all__ = ["ACTIONS", "GridObservation", "grid_actions", "is_valid"]
 
 ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
-GRID_ACTIONS = DiscreteActions((len(ACTIONS),), single=True, names=ACTIONS)
 
 
 class GridObservation(NamedTuple):
@@ -30,6 +30,12 @@ class GridObservation(NamedTuple):
     def map(self, function: Callable[[Tensor], Tensor]) -> GridObservation:
         """Return an observation with `function` applied to every tensor."""
         return GridObservation(*map(function, self))
+
+
+@cache
+def grid_actions() -> DiscreteActions:
+    """Return the actions of all grid worlds."""
+    return DiscreteActions((len(ACTIONS),), single=True, names=ACTIONS)
 
 
 def is_valid(observation: GridObservation) -> bool:

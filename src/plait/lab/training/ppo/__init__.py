@@ -1,4 +1,4 @@
 """Proximal policy optimisation with any of the library's layers as the agent's memory.
 
-`learner.fit_policy` trains, `rollout.evaluate_policy` scores, `policy.load_policy` reads a run folder.
+`fit.fit_policy` trains, `rollout.evaluate_policy` scores, `policy.load_policy` reads a run folder.
 """

@@ -20,7 +20,7 @@ from plait.lab.tasks.environments.actions import Actions
 from plait.lab.tasks.environments.base import Observation, VectorEnv
 from plait.lab.tasks.environments.gym import EnvSpec, GymVectorEnv
 from plait.lab.tasks.minigrid.names import BACKENDS, canonical_name, check_transfer
-from plait.lab.tasks.minigrid.observation import GRID_ACTIONS, GridObservation
+from plait.lab.tasks.minigrid.observation import GridObservation, grid_actions
 from plait.lab.tasks.minigrid.vocabulary import mission_tokens
 from plait.lab.training.ppo.encoders import GridEncoder, OwnEncoder, SpaceEncoder
 from plait.lab.training.ppo.viewer import Viewer, grid_viewer, gym_viewer
@@ -111,7 +111,7 @@ class MiniGrid(Family):
 
     @property
     def actions(self) -> Actions:
-        return GRID_ACTIONS
+        return grid_actions()
 
     @property
     def observation_size(self) -> int:

@@ -6,44 +6,38 @@ last time step), `carry.<number>` (the policy's state) and `episode.…` (return
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from plait.errors import CheckpointError, ConfigError, DivergedError, UnknownNameError
+from plait.errors import CheckpointError, ConfigError, DivergedError
 from plait.estimates import FLOAT, check_fits
 from plait.lab.runs.checkpoint import Checkpoint, check_alike, leaves, with_leaves
 from plait.lab.tasks.environments.actions import Actions
 from plait.lab.tasks.environments.base import TimeStep
-from plait.lab.training.callbacks import Callback, ProgressFormat, Results
+from plait.lab.training.callbacks import ProgressFormat, Results
 from plait.lab.training.carried_state import check_carried
 from plait.lab.training.learner import Learner, Step, clip_gradients, generator_for
 from plait.lab.training.memory_needed import slot_numbers
-from plait.lab.training.ppo.policy import Policy, PolicySpec, build_policy, parse_policy, policy_spec
+from plait.lab.training.ppo.policy import Policy, PolicySpec, build_policy
 from plait.lab.training.ppo.progress import PolicyProgressFormat
 from plait.lab.training.ppo.returns import BestMean, RewardScaling
 from plait.lab.training.ppo.rollout import Collector, Episode, Rollout, compute_advantages, evaluate_policy
 from plait.lab.training.process import Group
 from plait.lab.training.recipe import PPOConfig
-from plait.lab.training.session import Fitted, train_run
 from plait.lab.training.stop import Stop
 
 __all__ = [
-    "FittedPolicy",
     "PolicyLearner",
     "PolicyStep",
     "clipped_objective",
-    "fit_policy",
     "learner_of",
     "ppo_loss",
 ]
 
-FittedPolicy = Fitted
 _MIN_STD = 0.1  # smallest scale of advantages; returns in grid worlds are between 0 and 1
 # Losses -> their names in the learning curve.
 _METRICS = {
@@ -328,90 +322,6 @@ def normalise(advantage: Tensor, valid: Tensor) -> Tensor:
     std = values.std(correction=0) if values.numel() else values.new_ones(())
     mean = values.mean() if values.numel() else values.new_zeros(())
     return (advantage - mean) / std.clamp_min(_MIN_STD)
-
-
-def fit_policy(
-    env: str | Callable[..., Any] | PolicySpec | dict[str, Any],
-    model: str | Callable[..., Any] = "rellstm",
-    *,
-    folder: Path | str | None = None,
-    resume: bool = False,
-    device: str = "cpu",
-    checkpoint_every: int = 10,
-    max_minutes: float | None = None,
-    stop_when: Callable[[], bool] | None = None,
-    progress: bool = False,
-    callbacks: Iterable[Callback] = (),
-    **options: Any,
-) -> Fitted:
-    """Train a policy with a memory by PPO; the result's `policy` acts by `predict(observation, state)`.
-
-    On a CPU the run is a function of its description alone; a run that was stopped or killed and is resumed
-    ends with the same weights and the same curve as one that was not.
-
-    Args:
-        env: an id of gymnasium's registry, a name of MiniGrid or POPGym, or a function that makes one
-            environment, such as a lambda. Or the description of a run (`policy_spec`), alone.
-        model: the policy's memory: the name of a model, a function that builds one, or none.
-        folder: the run's folder; without one, nothing is written.
-        resume: resume the run in `folder`.
-        device: auto, cpu, cuda or cuda:N; small policies are fastest on the CPU, where the environments run.
-        checkpoint_every: updates between two checkpoints.
-        max_minutes: save and stop after this many minutes.
-        stop_when: called after every update; save and stop once it returns True.
-        progress: show the progress on stderr.
-        callbacks: additional callbacks.
-        options: hyperparameters of PPO (`PPOConfig`: total_timesteps, n_envs, n_steps, gamma, gae_lambda,
-            clip_range, ent_coef, vf_coef, lr, seed, …), options of `policy_spec` (test_env, time_limit,
-            encoder, hidden_size, …), and options of the model (window, capacity, …).
-
-    Raises:
-        DivergedError: if a value is not finite; it names the update and the tensor.
-
-    >>> small = dict(total_timesteps=32, n_envs=4, n_steps=8, n_minibatches=2, evaluate_on=2)
-    >>> fitted = fit_policy("CartPole-v1", "rellstm", gamma=0.9, hidden_size=8, **small)
-    >>> fitted.summary["steps"], sorted(evaluate_policy(fitted.policy, episodes=2))
-    (32, ['length', 'score'])
-    """
-    if isinstance(env, PolicySpec | dict):
-        if options or model != "rellstm":
-            raise ConfigError(
-                f"expected a description alone, got options beside it: {', '.join(options) or model}"
-            )
-        spec = parse_policy(env)
-    else:
-        for name in options:
-            if name in _OTHER_NAMES:
-                raise UnknownNameError(
-                    f"unknown option of fit_policy {name!r}: did you mean {_OTHER_NAMES[name]!r}?"
-                )
-        names = {field.name for field in dataclasses.fields(PPOConfig)}
-        ppo = PPOConfig(**{name: value for name, value in options.items() if name in names})
-        spec = policy_spec(env, model, ppo, **{k: v for k, v in options.items() if k not in names})
-    return train_run(
-        spec,
-        device=device,
-        checkpoint_every=checkpoint_every,
-        folder=folder,
-        resume=resume,
-        max_minutes=max_minutes,
-        stop_when=stop_when,
-        progress=progress,
-        callbacks=callbacks,
-    )
-
-
-_OTHER_NAMES = {  # name in other libraries: name here
-    "learning_rate": "lr",
-    "batch_size": "n_minibatches",
-    "num_envs": "n_envs",
-    "num_steps": "n_steps",
-    "steps": "total_timesteps",
-    "timesteps": "total_timesteps",
-    "discount": "gamma",
-    "hidden": "hidden_size",
-    "evaluate": "evaluate_every",
-}
 
 
 def learner_of(spec: PolicySpec, device: torch.device, group: Group, backend: str = "auto") -> PolicyLearner:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from plait.depthwidth.planner.guideline import transition_params
-from plait.errors import CheckpointError
-from plait.files import save_figure
-from plait.lab.experiments.depthwidth.figure1 import PER_LAYER
-from plait.lab.experiments.depthwidth.reading import ShapeLoss, behind, cells_of, curve_of
+from plait.lab.experiments.depthwidth import PER_LAYER
 from plait.lab.figures.curves import Curve
 from plait.lab.figures.panels import Panel, Prediction, draw_panels
+from plait.lab.report.depthwidth.networks import ShapeLoss, behind, curve_of
 
-__all__ = ["draw", "draw_cells"]
+__all__ = ["draw_cells"]
 
 _TITLES = {
     "softmax": "Transformer: softmax, normalisation, feed-forward",
@@ -28,21 +25,12 @@ _GUIDELINE = (
 )
 
 
-def draw(records: Sequence[dict[str, Any]], folder: Path, name: str = "figure1") -> list[Path]:
-    """Write `name`.png and `name`.svg into `folder`."""
-    cells = cells_of(records)
-    if not cells:
-        raise CheckpointError(f"{folder} holds no finished run that did not diverge: nothing to draw")
-    figure = draw_cells(cells)
-    return [save_figure(figure, folder / f"{name}.{ending}") for ending in ("png", "svg")]
-
-
 def draw_cells(cells: Sequence[ShapeLoss]) -> Any:
     """Draw two panels for each architecture: the loss, and its difference to that of the best depth."""
-    kinds = [kind for kind in PER_LAYER if any(cell.architecture == kind for cell in cells)]
+    kinds = [kind for kind in PER_LAYER if any(cell.network == kind for cell in cells)]
     depths = sorted({cell.depth for cell in cells})
     shade = {depth: i / max(1, len(depths) - 1) for i, depth in enumerate(depths)}
-    columns = [_column(kind, [cell for cell in cells if cell.architecture == kind], shade) for kind in kinds]
+    columns = [_column(kind, [cell for cell in cells if cell.network == kind], shade) for kind in kinds]
     return draw_panels(
         [list(row) for row in zip(*columns, strict=True)],
         x_label="parameters without embeddings",

@@ -1,4 +1,4 @@
-"""Analysis of records: losses by shape, crossings of curves, differences to the best depth."""
+"""Networks of a depth-width experiment: losses by shape, crossings of curves, distances from the best."""
 
 from __future__ import annotations
 
@@ -7,16 +7,62 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-__all__ = ["ShapeLoss", "behind", "cells_of", "crossing", "curve_of"]
+from plait.lab.report.gather import Group
+from plait.lab.runs.reading import RunFolder
+from plait.lab.strict import parse
+from plait.lab.training.characters import CharacterModel, CharacterRecipe, CharacterTask
+
+__all__ = ["Network", "ShapeLoss", "behind", "cells_of", "crossing", "curve_of", "networks_of"]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A trained network; losses are nats per character, None where the run diverged or did not get there.
+
+    `fitted` is the mean loss over the last of the recorded pieces of training.
+    """
+
+    run: RunFolder
+    text: CharacterTask
+    shape: CharacterModel
+    recipe: CharacterRecipe
+    fitted: float | None
+    validation: float | None
+    test: float | None
+
+    @property
+    def diverged(self) -> bool:
+        return self.run.status == "diverged"
+
+
+def networks_of(group: Group) -> list[Network]:
+    """Return the networks of a group that were trained to their end or diverged, in the order of the plan."""
+    runs = [run for run in group.runs if run.status in ("complete", "diverged")]
+    return [_network(run) for run in runs]
+
+
+def _network(run: RunFolder) -> Network:
+    description = run.description
+    results = [mark.results for mark in run.marks]
+    validation = [r["validation"]["loss"] for r in results if "validation" in r]
+    test = [r["test"]["loss"] for r in results if "test" in r]
+    return Network(
+        run,
+        parse(CharacterTask, description["task"], "task"),
+        parse(CharacterModel, description["model"], "model"),
+        parse(CharacterRecipe, description["recipe"], "recipe"),
+        run.losses[-1][1] if run.losses else None,
+        validation[-1] if validation else None,
+        test[-1] if test else None,
+    )
 
 
 @dataclass(frozen=True)
 class ShapeLoss:
     """A shape, its mean test loss over seeds in nats per character, and their spread (largest − smallest)."""
 
-    architecture: str
+    network: str
     depth: int
     width: int
     parameters: int
@@ -29,14 +75,13 @@ class ShapeLoss:
         return self.loss / math.log(2)
 
 
-def cells_of(records: Sequence[dict[str, Any]]) -> list[ShapeLoss]:
-    """Group the records that did not diverge by shape; smaller shapes come first."""
+def cells_of(networks: Sequence[Network]) -> list[ShapeLoss]:
+    """Group the networks that have a test loss by shape; smaller shapes come first."""
     losses: dict[tuple[str, int, int, int], list[float]] = defaultdict(list)
-    for record in records:
-        if not record["diverged"]:
-            run = record["run"]
-            key = (run["architecture"], run["depth"], run["width"], record["parameters"])
-            losses[key].append(record["test_loss"])
+    for network in networks:
+        if network.test is not None:
+            shape = network.shape
+            losses[shape.name, shape.depth, shape.width, shape.parameters].append(network.test)
     return [
         ShapeLoss(*key, sum(values) / len(values), max(values) - min(values), len(values))
         for key, values in sorted(losses.items())

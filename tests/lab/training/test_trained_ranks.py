@@ -10,11 +10,12 @@ import torch
 from plait.depthwidth.rank import Weights, draw_weights, linear_attention_forward, rank_of_weights
 from plait.depthwidth.rank.field import PRIMES
 from plait.errors import ConfigError
-from plait.lab.experiments.depthwidth.figure1 import Training, TrainingRun
-from plait.lab.experiments.depthwidth.learner import DeviceText, TextLearner
+from plait.lab.training.character_learner import CharacterLearner, DeviceText
+from plait.lab.training.characters import CharacterModel, CharacterRecipe, CharacterSpec, CharacterTask
+from plait.lab.training.stop import Stop
 from plait.models import LinearAttentionNetwork
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 P = PRIMES[0]
 
 
@@ -36,12 +37,13 @@ def text():
 
 def test_training_leaves_the_exceptional_set(script, text):
     """All matrices the identity: 104 of 110. Twelve updates later the rank is the generic one."""
-    training = Training(updates=12, warmup=2, batch=8, context=16, peak=0.024, held_out=200)
-    learner = TextLearner(TrainingRun("linear", 2, 4, 1, 0, training), text)
+    recipe = CharacterRecipe(updates=12, warmup=2, batch=8, context=16, peak=0.024, held_out=200)
+    spec = CharacterSpec(CharacterTask(symbols=9), CharacterModel("linear", 2, 4, 1), recipe)
+    learner = CharacterLearner(spec, text)
     script.begin_special(learner.network)
     assert script.ranks(learner, residual=False) == [104, 104]
-    for _ in range(12):
-        learner.advance()
+    for update in range(12):
+        learner.advance(update + 1, Stop(signals=False))
     assert script.ranks(learner, residual=False) == [110, 110]
     assert script.ranks(learner, residual=True) == [110, 110]
     assert float(learner.losses[11]) < float(learner.losses[0])

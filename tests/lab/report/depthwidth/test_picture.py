@@ -6,9 +6,8 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from plait.depthwidth.planner import transition_params
-from plait.errors import CheckpointError
-from plait.lab.experiments.depthwidth.picture import draw, draw_cells
-from plait.lab.experiments.depthwidth.reading import ShapeLoss, behind, cells_of, crossing
+from plait.lab.report.depthwidth.networks import ShapeLoss, behind, crossing
+from plait.lab.report.depthwidth.picture import draw_cells
 
 
 def made(kind="softmax", depths=(1, 2, 6), sizes=(1e5, 1e6, 1e7)):
@@ -34,7 +33,7 @@ def test_curves_of_both_architectures():
     curves = {line.get_label(): line for line in losses.lines if "layer" in str(line.get_label())}
     assert list(curves) == ["1 layer", "2 layers", "6 layers"]
     for depth, line in zip((1, 2, 6), curves.values(), strict=True):
-        mine = [cell for cell in cells if (cell.architecture, cell.depth) == ("softmax", depth)]
+        mine = [cell for cell in cells if (cell.network, cell.depth) == ("softmax", depth)]
         np.testing.assert_allclose(line.get_xdata(), [cell.parameters for cell in mine])
         np.testing.assert_allclose(line.get_ydata(), [cell.loss / np.log(2) for cell in mine])
     assert [t.get_text() for t in linear.get_legend().get_texts()] == ["1 layer", "4 layers"]
@@ -52,15 +51,6 @@ def test_predictions_stand_where_the_guideline_and_the_theory_say():
     assert not [line for line in linear.lines if line.get_linestyle() in ("--", ":")]
 
 
-def test_records_are_averaged_over_seeds_and_diverged_ones_left_out():
-    run = {"architecture": "softmax", "depth": 2, "width": 16}
-    records = [
-        {"run": run, "parameters": 6000, "test_loss": loss, "diverged": loss is None}
-        for loss in (1.0, 1.5, None)
-    ]
-    assert cells_of(records) == [ShapeLoss("softmax", 2, 16, 6000, 1.25, 0.5, 2)]
-
-
 def test_crossing_and_lag():
     cells = made(depths=(1, 6))
     shallow, deep = ([cell for cell in cells if cell.depth == depth] for depth in (1, 6))
@@ -73,11 +63,6 @@ def test_crossing_and_lag():
     assert lag[shallow[-1]] > 0.04
     assert lag[shallow[1]] == 0
     assert shallow[0] not in lag  # smaller than every other: nothing to compare it with
-
-
-def test_an_empty_figure_is_reported(tmp_path):
-    with pytest.raises(CheckpointError, match="nothing to draw"):
-        draw([], tmp_path)
 
 
 def test_one_cell_is_enough(tmp_path):
