@@ -41,9 +41,10 @@ def lifetimes(
         return _deaths(keys, window, capacity, sinks)
     valid = keys.new_ones(rows, steps, dtype=torch.bool) if valid is None else valid
     reset = keys.new_zeros(rows, steps, dtype=torch.bool) if reset is None else reset
-    marks = {"valid": valid, "reset": reset, "state": state}
     rule = {"window": window, "capacity": capacity, "sinks": sinks}
-    return torch_lifetimes.lifetimes(keys, **rule, **marks, displaced=_displaced)
+    return torch_lifetimes.lifetimes(
+        keys, **rule, valid=valid, reset=reset, state=state, displaced=_displaced
+    )
 
 
 def _deaths(keys: Tensor, window: int, capacity: int, sinks: int) -> Tensor:
