@@ -40,11 +40,11 @@ def prefixes_kernel(order, scratch, smallest, N, k, BITS, BLOCK: tl.constexpr):
             inside = i < N
             value = tl.load(order + i, mask=inside & (passed == 0), other=0)
             value += tl.load(source + i, mask=inside & (passed > 0), other=0)
-            one = (value >> bit) & 1
-            is_zero = tl.where(inside, 1 - one, 0)
+            digit = (value >> bit) & 1
+            is_zero = tl.where(inside, 1 - digit, 0)
             before = counted + tl.cumsum(is_zero, axis=0) - is_zero
             tl.store(counts + i, before, mask=inside)
-            tl.store(target + tl.where(one == 1, zeros + i - before, before), value, mask=inside)
+            tl.store(target + tl.where(digit == 1, zeros + i - before, before), value, mask=inside)
             counted += tl.sum(is_zero, axis=0)
         tl.store(counts + N, zeros)
         tl.debug_barrier()  # the counts and the next pass's values are read by other threads
