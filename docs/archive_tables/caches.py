@@ -252,9 +252,15 @@ def training() -> str:
 
 
 def decoding() -> str:
-    """Return the speed and the memory of decoding by cache and length of the prompt."""
+    """Return the speed and the memory of decoding by cache and length of the prompt, and an earlier run's."""
     data = json.loads((RESULTS / "cache" / "decoding.json").read_text(encoding="utf-8"))
-    return "\n".join(decoding_table(data, []).markdown())
+    shown = decoding_table(data, [])
+    first = {
+        (record["cache"], f"{record['length']:,}"): record["tokens_per_second"]
+        for record in lines("cache/decoding-first.jsonl")
+    }
+    rows = [[*row, f"{first[str(row[0]).partition(',')[0], row[1]]:.0f}"] for row in shown.rows]
+    return table([*shown.columns, "tokens a second, earlier run"], rows)
 
 
 def sessions() -> str:
