@@ -124,12 +124,11 @@ def with_sources(experiment: Experiment) -> Experiment:
             recipe = {**planned.recipe, "seed": experiment.seeds[0]}
             spec = parse_spec({"task": planned.task, "model": planned.model, "recipe": recipe})
             parts = spec.parts()
-            identified = {
-                name: {**getattr(planned, name), "sources": parts[name]["sources"]}
-                for name in ("task", "model")
-                if "sources" in parts[name]
-            }
-            planned = replace(planned, **identified)
+            task, model = (
+                {**values, "sources": parts[name]["sources"]} if "sources" in parts[name] else values
+                for name, values in (("task", planned.task), ("model", planned.model))
+            )
+            planned = replace(planned, task=task, model=model)
         runs.append(planned)
     return replace(experiment, runs=tuple(runs))
 
