@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from archive_tables import like_for_like
 from archive_tables.plans import jobs, not_run
 from archive_tables.records import (
     DASH,
@@ -435,6 +436,7 @@ BLOCKS = {
     "lead-ins": lead_ins,
     "lead-ins, the others": others,
     "rules, tests": rules_tests,
+    "like for like, search": like_for_like.search,
     "every setting": every_setting,
     "held": held,
     "settling": settling,
