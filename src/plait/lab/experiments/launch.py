@@ -15,7 +15,7 @@ from plait.errors import check_utf8
 from plait.lab.experiments.description import MEANS_NOTHING, Experiment
 from plait.lab.experiments.display import display
 from plait.lab.experiments.folder import import_runs, lock_folder
-from plait.lab.experiments.plan import Job, jobs_of
+from plait.lab.experiments.plan import Job, jobs_of, with_sources
 from plait.lab.experiments.pool import Pool
 from plait.lab.experiments.processes import Processes, places
 from plait.lab.experiments.runner import ExperimentOutcome, run_jobs
@@ -60,7 +60,7 @@ def run_experiment(
     jobs = [dataclasses.replace(job, seconds=options.seconds) for job in jobs_of(experiment, out)]
     devices = places(options.device, options.together)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(lock_folder(out, experiment))
+        stack.enter_context(lock_folder(out, with_sources(experiment)))
         stream = io.StringIO() if options.quiet else stream or sys.stderr
         if options.ray:
             from plait.lab.experiments.cluster import quiet
