@@ -23,7 +23,7 @@ from plait.errors import BackendError
 from plait.models.layer import autocast_dtype
 from plait.models.state import State
 from plait.models.torch_tools import needs_reference
-from plait.ops.scan.cuda_graph import end_failed_capture
+from plait.ops.scan.cuda_graph import captured, end_failed_capture
 from plait.ops.slots import MemoryState
 from plait.ops.state_check import remember
 
@@ -248,7 +248,7 @@ class _Body(nn.Module):
 def _capture(function: Callable[[], Any], pool: Any = None) -> tuple[Any, Any]:
     """Return a graph of what `function` launches, and its results, which have no values before a replay."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
+    with captured(graph, pool=pool):
         results = function()
     return graph, results
 

@@ -7,13 +7,15 @@ the buffers; nothing in them survives between calls.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-__all__ = ["Tensors", "end_failed_capture", "replayed"]
+__all__ = ["Tensors", "captured", "end_failed_capture", "replayed"]
 
 # A graph of more steps than this is not worth its memory: its launches take longer than its work.
 LONGEST_GRAPH = 1024
@@ -49,6 +51,24 @@ def replayed(function: Callable[..., Tensors], tensors: Tensors, name: tuple[Any
     return tuple(None if result is None else result.clone() for result in results)
 
 
+@contextlib.contextmanager
+def captured(graph: Any, **options: Any) -> Iterator[None]:
+    """Capture launches as `torch.cuda.graph` does, with Python's garbage collector paused.
+
+    A graph in a reference cycle, such as that of an earlier run in this process, would else be destroyed when
+    the collector happens to run, which invalidates the capture. torch no longer collects before a capture
+    (https://github.com/pytorch/pytorch/pull/161037).
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, **options):
+            yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def end_failed_capture() -> None:
     """Take torch's generators out of capture mode, in which every later draw would be an error."""
     for generator in torch.cuda.default_generators:
@@ -65,6 +85,6 @@ def _capture(function: Callable[..., Tensors], tensors: Tensors) -> tuple[Any, T
         function(*buffers)  # compiles the kernels and warms the matrix library up
     torch.cuda.current_stream().wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with captured(graph):
         results = function(*buffers)
     return graph, buffers, results
