@@ -430,3 +430,13 @@ def test_the_command_refuses_in_one_line(folder, more, match, capsys):
 def test_texts_too_few_to_hold_one_out():
     with pytest.raises(DataError, match="expected at least 2 documents"):
         train_scores(reader(), texts(1), OPTIONS)
+
+
+def test_the_learning_rate_rises_to_its_largest_value_and_falls():
+    options = replace(OPTIONS, recipe="usage", updates=40, lr=0.02)
+    learner = ScoresLearner(reader(), texts(), options)
+    rates = []
+    for number in range(1, 5):
+        learner.advance(number, lambda: None)
+        rates.append(learner.optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.02 * share for share in (1 / 2, 39 / 40, 38 / 40, 37 / 40)])
