@@ -86,7 +86,8 @@ def test_the_smallest_wish_for_width_is_served_first():
 
 
 def test_columns_are_drawn_in_these_widths(capsys):
-    table = Table(["long", "short"], [["one word " * 20, "a text a bit longer than a name"]])
-    draw_table(table, 90)
+    """A name keeps its line, where rich would shrink both columns alike."""
+    table = Table(["name", "text"], [["copy delay 100, a long name", "one word " * 20]])
+    draw_table(table, 56)
     rule = capsys.readouterr().out.splitlines()[0]
-    assert [len(part) - 2 for part in rule[1:-1].split("┳")] == column_widths(table, 90)
+    assert [len(part) - 2 for part in rule[1:-1].split("┳")] == column_widths(table, 56) == [27, 22]
