@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from plait.lab.experiments.catalogue import experiment_named
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
 ARCHIVES = sorted(RESULTS.rglob("*.tar.gz"))
@@ -60,3 +62,13 @@ def test_examples_of_what_fills_the_pages(name):
 def test_pages_and_run_folders_are_not_kept():
     assert ARCHIVES
     assert not [path for path in RESULTS.rglob("*") if path.suffix == ".html" or path.name == "metrics.jsonl"]
+
+
+def test_learned_and_earned_relevance_are_compared_by_the_best_settings_on_record():
+    like_for_like = importlib.import_module("archive_tables.like_for_like")
+    best = {column: like_for_like.best_setting(runs) for column, runs in like_for_like.searched().items()}
+    assert len(best) == 4
+    for run in experiment_named("like-for-like").runs:
+        model, rate = run.model, f"lr {run.recipe['lr']:g}"
+        extra = f", noise {model['noise']:g}, usage {model['usage']:g}" if "noise" in model else ""
+        assert rate + extra == best[run.column], run.column

@@ -138,13 +138,9 @@ def policies_not_run(experiments_named: Sequence[str], *names: str) -> str:
     rows = []
     for name in experiments_named:
         for column, planned in by(jobs(name, "published"), lambda job: job.column).items():
-            absent = [
-                j
-                for j in planned
-                if (j.row, column, j.seed, j.description["recipe"]["total_timesteps"]) not in done
-            ]
+            absent = [j for j in planned if (j.row, column, j.seed, j.updates) not in done]
             if absent:
-                steps = sum(job.description["recipe"]["total_timesteps"] for job in absent)
+                steps = sum(job.updates for job in absent)
                 cost = steps * paces[column] / 3600 if column in paces else None
                 hours = "no run on record" if cost is None else f"{cost:.1f}" if cost < 10 else whole(cost)
                 environments = len({job.row for job in absent})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from archive_tables import like_for_like
 from archive_tables.plans import jobs, not_run
 from archive_tables.records import (
     DASH,
@@ -72,7 +73,7 @@ def _lead_in(run: Attempt) -> int:
 
 def planned_runs() -> dict[tuple[str, int], list[Attempt]]:
     """Return the runs with the settings of `keeping`, in any archive, by model and lead-in."""
-    planned = {_essential(job.description) for job in jobs("keeping", "published")}
+    planned = {_essential(job.spec.to_json()) for job in jobs("keeping", "published")}
     runs = [run for run in copy_runs() if _essential(run.run.description) in planned]
     return by(runs, lambda run: (_name(run), _lead_in(run)))
 
@@ -435,6 +436,7 @@ BLOCKS = {
     "lead-ins": lead_ins,
     "lead-ins, the others": others,
     "rules, tests": rules_tests,
+    "like for like, search": like_for_like.search,
     "every setting": every_setting,
     "held": held,
     "settling": settling,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from archive_tables.records import DASH, Attempt, archives, attempts, by, machines, setting_key, table, whole
 from plait.lab.experiments.catalogue import experiments
-from plait.lab.experiments.plan import Job, jobs_of
+from plait.lab.experiments.plan import Job, jobs_of, length_of
 
 TIMED_ON = "NVIDIA H200"
 FOLDERS = ("untangling", "memory", "popgym", "rl", "bounded")
@@ -25,7 +25,7 @@ def jobs(name: str, recipe: str) -> tuple[Job, ...]:
 @cache
 def settings(name: str, recipe: str = "published") -> dict[str, tuple[str, str]]:
     """Return the row and column of every setting that an experiment plans."""
-    return {setting_key(job.description): (job.row, job.column) for job in jobs(name, recipe)}
+    return {setting_key(job.spec.to_json()): (job.row, job.column) for job in jobs(name, recipe)}
 
 
 def planned_cells(name: str, recipe: str, *names: str) -> dict[tuple[str, str], list[Attempt]]:
@@ -49,7 +49,7 @@ def seconds_of(job: Job) -> tuple[float, bool] | None:
     The time of an update is taken from runs on record: the median over those of the same model and task,
     else over those of the same task, else of the same model, and scaled by the number of steps.
     """
-    model, task = job.description["model"]["name"], job.description["task"]["name"]
+    model, task = (job.spec.parts()[part]["name"] for part in ("model", "task"))
     paces = _paces()
     for key, own in (((model, task), True), (("", task), False), ((model, ""), False)):
         if key in paces:
@@ -67,8 +67,7 @@ def _paces() -> dict[tuple[str, str], float]:
     for attempt in recorded():
         run = attempt.run
         if run.updates and run.seconds and machines([attempt]) == TIMED_ON:
-            job = Job(run.name, "", "", 0, run.description, "", False)
-            pace = run.seconds / run.updates / job.length
+            pace = run.seconds / run.updates / length_of(run.description)
             model, task = run.description["model"]["name"], run.description["task"]["name"]
             for key in ((model, task), ("", task), (model, "")):
                 seen.setdefault(key, []).append(pace)
@@ -89,7 +88,7 @@ def missing(name: str, recipe: str) -> Iterator[Missing]:
     """Yield what an experiment plans and no archive has, by column."""
     done = {(setting_key(run.run.description), run.run.seed) for run in recorded()}
     for column, planned in by(jobs(name, recipe), lambda job: job.column).items():
-        absent = [job for job in planned if (setting_key(job.description), job.seed) not in done]
+        absent = [job for job in planned if (setting_key(job.spec.to_json()), job.seed) not in done]
         if absent:
             yield Missing(name, column, absent, len(planned))
 

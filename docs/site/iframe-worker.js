@@ -1,5 +1,5 @@
 // A browser starts no Worker for a page from disk, and the search needs one: there its script runs in a hidden
-// frame, which is told and answers as a Worker would. Pages from a server keep the browser's own.
+// frame, which takes and sends messages as a Worker would. Pages from a server keep the browser's own.
 if (location.protocol === "file:") {
   // A copy, as between threads: each side writes into what it was sent.
   const message = (data) => new MessageEvent("message", { data: structuredClone(data) });

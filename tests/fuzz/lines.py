@@ -173,6 +173,7 @@ SMALL: dict[str, dict[str, str | tuple[str, ...]]] = {
     },
     "bench memory": {"--lengths": ("2", "2,3"), "--hidden": "48"},
     "bench attention": {"--lengths": ("2", "2,3"), "--rows": "1"},
+    "bench decoding": {"--lengths": ("2", "2,3"), "--batch": "1", "--layers": "1", "--hidden": "256"},
     "demo": {"--seed": WHOLE},  # it trains for a minute, whatever is said, and is interrupted
 }
 # Work, not size: a large number that is allowed only takes long, and that is what was asked for.

@@ -91,7 +91,7 @@ class Adapter(nn.Module):
         return self
 
     def remove(self, model: Any) -> None:
-        """End what `apply_to` began."""
+        """Remove the hooks that `apply_to` added, and the model's reference to this adapter."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from plait.errors import ConfigError, EmptyMemoryWarning, ShapeError
+from plait.errors import BackendError, ConfigError, EmptyMemoryWarning, ShapeError
 from plait.models.directions import Direction, reversal, reversed_reset, reversed_trace
+from plait.models.graphed import Graphs
 from plait.models.layer import Layer, autocast_dtype
 from plait.models.state import State, join_rows, join_traces
 from plait.models.torch_tools import TorchTools
@@ -50,6 +51,8 @@ class Recurrent(TorchTools):
     >>> output.shape, state.hidden.shape
     (torch.Size([2, 7, 8]), torch.Size([1, 2, 8]))
     """
+
+    _graphs: Graphs | None = None
 
     def __init__(
         self,
@@ -115,6 +118,10 @@ class Recurrent(TorchTools):
             if reset is not None or nudge is not None:
                 raise ShapeError("reset and nudge need a padded input, got a PackedSequence; unpack it first")
             return self._forward_packed(input, state, need_trace)
+        if self._graphs is not None and nudge is None and not need_trace:
+            replayed = self._graphs.call(self, input, state, reset)
+            if replayed is not None:
+                return replayed
         if input.dim() not in (2, 3):
             raise ShapeError(f"input: expected 2 or 3 dimensions, got {_shape(input)}")
         unbatched = input.dim() == 2
@@ -135,9 +142,33 @@ class Recurrent(TorchTools):
 
         Every call checks its own state; use this for a state that comes from outside and is used later.
         """
+        self.checked_state(state, batch_size)
+
+    def checked_state(self, state: StateLike, batch_size: int) -> State | None:
+        """Return `state` in this model's own form, None for none; a `ShapeError` as `check_state`."""
         begin = self._begin(state, batch_size, unbatched=False)
         for layer, part in zip(self._layers(), [] if begin is None else begin.layers(), strict=False):
             layer.check_state(part, batch_size)
+        return begin
+
+    def graphed(self, enabled: bool = True) -> Self:
+        """Run this model by CUDA graphs from now on, or with False no longer; return the model itself.
+
+        Use it where short sequences wait for Python. Results are bit for bit the same. Forward and backward
+        are captured the second time that a call of the same shapes comes; later calls replay the capture, of
+        which the last 8 kinds are kept with their activations. Weights may be trained, loaded and moved;
+        other settings of the model, and hooks of its layers, are those at the time of the capture: call
+        `graphed()` again after changing them. Eager as before: calls with `nudge` or `need_trace`, packed and
+        unbatched inputs, `torch.compile`, and a forward pass of which an earlier one of the same shapes still
+        waits for its backward pass. There is no second derivative.
+
+        Args:
+            enabled: False to drop the graphs.
+        """
+        if enabled and not torch.cuda.is_available():
+            raise BackendError("graphed: it needs a CUDA device, got none; leave it out on a CPU")
+        self._graphs = Graphs() if enabled else None
+        return self
 
     def _layers(self) -> list[Layer]:
         # Used several times per call: a ModuleList's own iterator takes 3 µs, a thirtieth of a streamed step.

@@ -114,6 +114,13 @@ class Context:
     def __exit__(self, *_: object) -> None:
         _checked("restoring the thread's context", self.driver, "cuCtxPopCurrent")
 
+    def make_current(self) -> None:
+        """Make the context the calling thread's own, as torch's first operation in a thread does.
+
+        Without one, the thread's first matrix product would warn.
+        """
+        _checked("making torch's context current", self.driver, "cuCtxSetCurrent", self._context)
+
     def call(self, doing: str, function: str, *arguments: Any) -> Any:
         """Return a driver function's results besides its status; `BackendError` if that is not success."""
         with self:
@@ -181,6 +188,9 @@ class Kernel:
         # it: in a thread that has used this device, while it is torch's current device.
         if torch._C._cuda_getDevice() == self.device:
             (result,) = self._launch(configuration, self._function, ctypes.addressof(pointer), 0)
+            if result == self._no_context:
+                self._context.make_current()
+                (result,) = self._launch(configuration, self._function, ctypes.addressof(pointer), 0)
         if result == self._no_context:
             with self._context:
                 (result,) = self._launch(configuration, self._function, ctypes.addressof(pointer), 0)

@@ -8,9 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from plait.errors import ConfigError
 from plait.lab.bench import layers, timing
+from plait.lab.bench.entries import entries_of
+from plait.lab.bench.layer_config import LayerConfig
 from plait.lab.cli import main
 from plait.ops.attentive_scan import torch_scan
 
@@ -207,3 +211,15 @@ def test_errors_are_one_line(option: list[str], message: str, capsys: pytest.Cap
 def test_sizes_that_cannot_be_measured_are_refused(capsys, name, value):
     assert main(["bench", "layers", *TINY, name, value]) == 2
     assert f"{name[2:].replace('-', '_')}: expected at least 1, got 0" in capsys.readouterr().err
+
+
+def test_graphs_are_timed_beside_the_eager_layer(monkeypatch):
+    first = LayerConfig("rellstm", "torch", torch.device("cpu"), hidden=8)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("plait.models.graphed.Graphs.call", lambda *_: None)
+    entries = [*entries_of(first, ["rellstm"], ["torch"], "learned", False, graphed=True)]
+    titles = [entry.config.title for entry in entries if not entry.config.title.startswith("torch")]
+    assert titles == ["RelLSTM", "RelLSTM, graphed", "RelLSTM, learned", "RelLSTM, learned, graphed"]
+    assert all(entry.config.module()._graphs is not None for entry in entries if entry.config.graphed)
+    with pytest.raises(ConfigError, match="graphed: expected a CUDA device, got cpu"):
+        layers.bench_layers(device="cpu", graphed=True)

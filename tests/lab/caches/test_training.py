@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
 import signal
+import types
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,17 +20,22 @@ from plait.lab.cli import main
 transformers = pytest.importorskip("transformers", reason="pip install 'plait[hf]'")
 from plait.hf import Adapter, BoundedCache, Scores  # noqa: E402
 from plait.hf.layer import Limits  # noqa: E402
-from plait.lab.caches import eviction, future_use  # noqa: E402
+from plait.lab.caches import future_use, rank_gradient, training  # noqa: E402
 from plait.lab.caches.choice import ChoiceRecipe  # noqa: E402
 from plait.lab.caches.eviction import EvictionRecipe, straight_through_attention  # noqa: E402
 from plait.lab.caches.future_use import UsageRecipe, decision_steps, later_use, observe  # noqa: E402
 from plait.lab.caches.models import LanguageModel  # noqa: E402
 from plait.lab.caches.texts import Document  # noqa: E402
 from plait.lab.caches.training import ScoresLearner, ScoresOptions, train_scores  # noqa: E402
+from plait.lab.training.learner import Step  # noqa: E402
 from plait.lab.training.session import train_run  # noqa: E402
 from plait.ops.bounded_attention import bounded_attention  # noqa: E402
 from plait.ops.lifetimes import lifetimes  # noqa: E402
 
+interpreted = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None or torch.cuda.is_available(),
+    reason="without triton there are no kernels, with a GPU they do not run in the interpreter",
+)
 MARKS, LENGTH = 6, 40  # tokens below MARKS are those that later queries read
 OPTIONS = ScoresOptions(window=4, capacity=4, sinks=1, updates=12, batch_size=2, width=4, held_out=3)
 
@@ -200,12 +207,31 @@ def test_the_gradient_of_ranks_does_not_depend_on_its_blocks(monkeypatch):
     query = torch.randn(2, 4, 30, 8, generator=generator)
     key, value = torch.randn(2, 2, 2, 30, 8, generator=generator)
     gradients = []
-    for most in (eviction._MOST, 2 * 4 * 30 * 3):
-        monkeypatch.setattr(eviction, "_MOST", most)
+    for most in (rank_gradient._MOST, 2 * 4 * 30 * 3):
+        monkeypatch.setattr(rank_gradient, "_MOST", most)
         ranks = torch.randn(2, 2, 30, generator=torch.Generator().manual_seed(1)).requires_grad_()
         straight_through_attention(query, key, value, ranks, Limits(4, 5, 2)).square().sum().backward()
         gradients.append(ranks.grad)
     torch.testing.assert_close(*gradients)
+
+
+@interpreted
+@pytest.mark.parametrize("limits", [Limits(4, 5, 2), Limits(1, 3, 0), Limits(3, 0, 1)], ids=str)
+@pytest.mark.parametrize("length", [30, 75])
+def test_kernels_give_the_gradient_of_the_definition(length, limits):
+    from plait.lab.caches import triton_rank_gradient
+
+    generator = torch.Generator().manual_seed(0)
+    query, d_output = torch.randn(2, 2, 4, length, 24, generator=generator)
+    key, value = torch.randn(2, 2, 2, length, 24, generator=generator)
+    ranks = torch.randn(2, 2, length, generator=generator).mul(3).round()
+    deaths = lifetimes(ranks, **limits._asdict()).deaths
+    output = bounded_attention(query, key, value, deaths, **limits._asdict())
+    tensors = d_output, query, key, value, output, ranks, deaths, limits
+    expected = rank_gradient.rank_gradient(*tensors)
+    gradient = triton_rank_gradient.rank_gradient(*tensors, rank_gradient.TEMPERATURE)
+    torch.testing.assert_close(gradient, expected, atol=1e-5, rtol=1e-4)
+    assert bool(expected.any()) == bool(limits.capacity)
 
 
 def test_answers_weigh_more():
@@ -316,6 +342,35 @@ def test_minutes_become_updates_that_a_resumed_run_keeps(tmp_path, monkeypatch):
     assert fitted.summary["updates"] == updates >= 1
     _, again = train_scores(language, pieces, OPTIONS, tmp_path / "run", minutes=5, resume=True)
     assert again.already
+
+
+@pytest.mark.parametrize(
+    ("update", "evaluation", "compilation", "minutes"),
+    [(1.0, 8.0, 0.0, 2.0), (0.1, 0.2, 10.0, 1.0), (1.0, 0.1, 20.0, 1.0), (2.0, 8.0, 9.0, 2.0)],
+)
+def test_a_run_of_minutes_takes_as_many(update, evaluation, compilation, minutes, monkeypatch):
+    """The plan counts what it spent itself, and evaluations at what they cost."""
+    clock = [0.0]
+    seen = set()
+
+    def advance(learner, number, stop):
+        size = (number - 1) % len(learner.options.sizes)
+        clock[0] += update + (compilation if size not in seen else 0)
+        seen.add(size)
+        return Step({"loss": 1.0, "score": 0.0, "gradient_norm": 1.0})
+
+    def evaluate(learner, final):
+        clock[0] += 0 if final else evaluation
+        return {} if final else {"held_out": {"loss": 1.0, "score": 0.0}}
+
+    monkeypatch.setattr(training, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(ScoresLearner, "advance", advance)
+    monkeypatch.setattr(ScoresLearner, "evaluate", evaluate)
+    _, fitted = train_scores(
+        reader(), texts(), replace(OPTIONS, sizes=(1.0, 2.0), held_out=2), minutes=minutes
+    )
+    assert fitted.summary["updates"] > 1
+    assert 0.75 * 60 * minutes <= clock[0] <= 60 * minutes + update + evaluation
 
 
 def test_numbers_that_are_not_finite_stop_the_run(monkeypatch):

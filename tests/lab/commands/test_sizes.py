@@ -55,6 +55,7 @@ REFUSED = {
     "bench memory --lengths 2 --rows 1000000000": "GB are free here; take fewer steps or rows",
     "bench attention --rows 1000000000": "GB are free here; take fewer steps or rows",
     "bench attention --window 2147483647": "GB are free here; take fewer steps or rows",
+    "bench decoding --batch 1000000000": "GB are free here; take fewer or shorter texts, or a smaller model",
     "bench layers --shapes 9999999999x1": "steps: expected at most 2,147,483,647",
     "bench layers --hidden 1000000": "GB are free here; take a smaller hidden size",
     "bench layers --repeats 2147483647": "repeats: expected at most 1,000",

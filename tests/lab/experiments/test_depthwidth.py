@@ -35,9 +35,9 @@ def test_every_shape_is_planned_and_its_jobs_are_complete(tmp_path):
     assert FIGURE.count == 2 * sum(len(g.depths) * len(g.budgets) for g in grids_of("depthwidth-figure1"))
     jobs = jobs_of(FIGURE, tmp_path)
     assert len({job.id for job in jobs}) == FIGURE.count == 144
-    assert jobs[0].description["recipe"]["warmup"] == 100
-    assert jobs[0].description["task"]["sha256"] == "78b9ef32b1d965e4"
-    assert {job.description["recipe"]["peak"] for job in jobs} == {0.024, 0.032}
+    assert jobs[0].spec.parts()["recipe"]["warmup"] == 100
+    assert jobs[0].spec.parts()["task"]["sha256"] == "78b9ef32b1d965e4"
+    assert {job.spec.parts()["recipe"]["peak"] for job in jobs} == {0.024, 0.032}
 
 
 def test_the_tuned_grid():

@@ -1,6 +1,8 @@
 """Ids are those of the training room; what is on the disk decides what is missing."""
 
+import dataclasses
 import json
+import pickle
 
 import pytest
 
@@ -9,6 +11,8 @@ from plait.lab.experiments.plan import jobs_of, status_of
 from plait.lab.runs.folder import run_id
 from plait.lab.training.description import build, describe
 from plait.lab.training.recipe import Recipe
+from plait.lab.training.run_spec import PlainSpec
+from plait.lab.training.spec import SupervisedSpec
 
 from .conftest import experiment, planned
 
@@ -55,7 +59,7 @@ def test_status(tmp_path):
     folder = tmp_path / job.id
     assert status_of(job) == "missing"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(job.description))
+    (folder / "config.json").write_text(json.dumps(job.spec.to_json()))
     assert status_of(job) == "missing"
     (folder / "metrics.jsonl").write_text("{}\n")
     assert status_of(job) == "packed"
@@ -72,6 +76,16 @@ def test_status(tmp_path):
     (folder / "summary.json").write_text(json.dumps({"status": "complete"}))
     (folder / "trace.json").touch()
     assert status_of(job) == "complete"
-    (folder / "config.json").write_text(json.dumps({**job.description, "format": "other"}))
+    (folder / "config.json").write_text(json.dumps({**job.spec.to_json(), "format": "other"}))
     with pytest.raises(CheckpointError, match="does not hold the run of its name"):
         status_of(job)
+
+
+def test_a_job_travels_as_plain_data(tmp_path):
+    """What was validated here is imported and validated again where the run is trained."""
+    (job,) = jobs_of(experiment(planned(trace=True), seeds=(3,)), tmp_path)
+    copy = pickle.loads(pickle.dumps(dataclasses.replace(job, together=2)))
+    assert isinstance(job.spec, SupervisedSpec)
+    assert isinstance(copy.spec, PlainSpec)
+    assert (copy.id, copy.seed, copy.updates, copy.length) == (job.id, 3, job.updates, job.length)
+    assert (copy.folder, copy.trace, copy.together) == (job.folder, True, 2)

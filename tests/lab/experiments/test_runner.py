@@ -35,7 +35,7 @@ class Scripted:
         self.running.append(job)
         self.started.append(job.id)
         Path(job.folder).mkdir(exist_ok=True)
-        Path(job.folder, "config.json").write_text(json.dumps(job.description))
+        Path(job.folder, "config.json").write_text(json.dumps(job.spec.to_json()))
 
     def events(self, seconds):
         if not self.running:

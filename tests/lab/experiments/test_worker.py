@@ -151,7 +151,7 @@ def test_curves_without_a_checkpoint_are_not_overwritten(tmp_path):
     folder = Path(job.folder)
     (folder / "checkpoint.safetensors").unlink()
     (folder / "metrics.jsonl").write_text('{"update": 1, "loss": 1.0}\n')
-    network, task = build(job.description)
+    network, task = build(job.spec.to_json())
     with pytest.raises(CheckpointError, match="no checkpoint to resume from"):
-        fit(network, task, Recipe(**job.description["recipe"]), folder=folder, resume=True, device="cpu")
+        fit(network, task, Recipe(**job.spec.parts()["recipe"]), folder=folder, resume=True, device="cpu")
     assert (folder / "metrics.jsonl").read_text()

@@ -39,7 +39,7 @@ def test_one_run_two_cells(tmp_path):
             "held_out": {"MemoryS7": {"score": 0.9}, "MemoryS13": {"score": 0.4}},
         },
     ]
-    (folder / "config.json").write_text(json.dumps(job.description))
+    (folder / "config.json").write_text(json.dumps(job.spec.to_json()))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in evaluations))
     write_summary(folder, {"status": "complete", "updates": 2, "seconds": 3.0})
     (tmp_path / "experiment.json").write_text(json.dumps(dataclasses.asdict(experiment)))

@@ -141,8 +141,8 @@ def test_a_model_of_ones_own_is_a_column_of_an_experiment(own, tmp_path):
     row = next(run for run in experiment.runs if run.row == lstm.row)
     assert (mine.column, mine.task, mine.recipe, mine.published) == ("first", row.task, row.recipe, None)
     jobs = jobs_of(chosen, tmp_path)
-    assert {job.description["model"]["name"] for job in jobs} == {"lstm", "mine:first"}
-    assert all(job.description["model"]["hidden_size"] == lstm.model["hidden_size"] for job in jobs)
+    assert {job.spec.parts()["model"]["name"] for job in jobs} == {"lstm", "mine:first"}
+    assert all(job.spec.parts()["model"]["hidden_size"] == lstm.model["hidden_size"] for job in jobs)
     (alone,) = Selection.read("mine:first", "10").of(experiment).runs
     assert alone == mine
 
@@ -163,8 +163,8 @@ def test_an_experiment_of_ones_own_in_one_file(own, tmp_path):
     own("mine", FIRST.format("LSTM") + TABLE)
     experiment = experiment_named("mine:three")
     jobs = jobs_of(experiment, tmp_path)
-    assert [job.description["model"]["name"] for job in jobs] == ["lstm", "relrnn", "mine:first"]
-    assert {job.description["recipe"]["lr"] for job in jobs} == {Recipe().lr}
+    assert [job.spec.parts()["model"]["name"] for job in jobs] == ["lstm", "relrnn", "mine:first"]
+    assert {job.spec.parts()["recipe"]["lr"] for job in jobs} == {Recipe().lr}
     assert Selection.read("mine:first", seeds="1,2").of(experiment).count == 2
 
 

@@ -180,6 +180,19 @@ def test_parity_of_the_kernels_in_the_interpreter(case, monkeypatch, poison):
 
 
 @interpreted
+@pytest.mark.parametrize("span", [1, 2])
+@pytest.mark.parametrize("case", [SMALL[1], SMALL[5]], ids=str)
+def test_parity_of_the_kernels_in_spans(case, span, monkeypatch, poison):
+    """States whose slot is walked by several programs, which add to them in a fixed order."""
+    poison(torch, "empty", "empty_like")
+    tiles = triton_attention._tiles
+    monkeypatch.setattr(triton_attention, "_tiles", lambda *which: {**tiles(*which), "BT": 16, "BS": 16})
+    monkeypatch.setattr(triton_attention, "_SPAN", span)
+    case = replace(case, steps=120)
+    assert compared(case, "triton") == []
+
+
+@interpreted
 @pytest.mark.parametrize(
     "case",
     [

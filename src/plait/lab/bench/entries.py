@@ -55,16 +55,21 @@ class Entry:
 
 
 def entries_of(
-    first: LayerConfig, names: list[str], wanted: list[str], relevance: str, tf32: bool
+    first: LayerConfig, names: list[str], wanted: list[str], relevance: str, tf32: bool, graphed: bool = False
 ) -> Iterator[Entry]:
-    """Yield torch's own layers, then every layer with every backend here, compared with the reference."""
+    """Yield torch's own layers, then every layer with every backend here, compared with the reference.
+
+    With `graphed` each layer is followed by itself run by CUDA graphs.
+    """
     for name in PEERS:
         peer = replace(first, layer=name)
         yield Entry(peer, peer.backend_that_ran())
     for name in names:
         kinds = ("earned", "learned") if relevance == "learned" and name in BOUNDED else ("earned",)
         for kind in kinds:
-            yield from _entries(replace(first, layer=name, relevance=kind), wanted, tf32)
+            for by_graph in (False, True) if graphed else (False,):
+                config = replace(first, layer=name, relevance=kind, graphed=by_graph)
+                yield from _entries(config, wanted, tf32)
 
 
 def _entries(named: LayerConfig, wanted: list[str], tf32: bool) -> Iterator[Entry]:
@@ -98,7 +103,7 @@ def measured(entries: list[Entry], steps: int, rows: int, turns: dict[str, Any])
 def _row(entry: Entry, times: dict[Any, Times], peak: float | None) -> dict[str, Any]:
     config = entry.config
     both, forward = (times.get((part, entry.key)) for part in ("both", "forward"))
-    baseline = replace(config, layer=BASELINE, relevance="earned")
+    baseline = replace(config, layer=BASELINE, relevance="earned", graphed=False)
     peer = Entry(baseline, baseline.backend_that_ran()).key
     return {
         "layer": config.title,

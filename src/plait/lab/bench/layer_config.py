@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from plait.errors import BackendError
 from plait.estimates import FLOAT, check_fits, check_weights
-from plait.models import MODELS
+from plait.models import MODELS, Recurrent
 from plait.ops.scan import BACKENDS, FullScan, PlainScan, Scan, record_backends
 
 __all__ = ["BOUNDED", "LAYERS", "PEERS", "PRECISIONS", "LayerConfig", "backends_here", "scan_of"]
@@ -52,6 +52,8 @@ def scan_of(layer: str) -> Scan | FullScan | PlainScan:
 class LayerConfig:
     """A layer, its backend and its size; window and capacity, where it has them, are 10.
 
+    With `graphed` it runs by CUDA graphs.
+
     >>> config = LayerConfig("relrnn", "torch", torch.device("cpu"), hidden=8)
     >>> config.backend_that_ran()
     'torch'
@@ -66,13 +68,15 @@ class LayerConfig:
     steps: int = 2
     rows: int = 1
     relevance: str = "earned"
+    graphed: bool = False
 
     @property
     def title(self) -> str:
         if self.layer in _PLAIN:
             return _PLAIN[self.layer][0]
         name = self.layer if self.layer in PEERS else MODELS[self.layer].__name__
-        return name if self.relevance == "earned" else f"{name}, {self.relevance}"
+        name = name if self.relevance == "earned" else f"{name}, {self.relevance}"
+        return f"{name}, graphed" if self.graphed else name
 
     def module(self, seed: int = 0) -> nn.Module:
         """Build the layer; its weights depend on the seed, not on the backend."""
@@ -86,7 +90,8 @@ class LayerConfig:
                 usual = bounded if self.layer in _CELLS else _OPTIONS.get(self.layer, {})
                 _, model, options = _PLAIN.get(self.layer, ("", self.layer, usual))
                 module = MODELS[model](self.input_size, self.hidden, backend=self.backend, **options)
-        return module.to(self.device, self.dtype)
+        module = module.to(self.device, self.dtype)
+        return cast(Recurrent, module).graphed() if self.graphed else module
 
     def tensors(self, seed: int = 1) -> tuple[Tensor, Tensor]:
         """Draw an input (T, B, F) and an output gradient (T, B, H)."""

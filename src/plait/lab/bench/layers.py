@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from plait.errors import check_choice, check_int
+from plait.errors import ConfigError, check_choice, check_int
 from plait.lab.bench import parity
 from plait.lab.bench.entries import BASELINE, entries_of, measured
 from plait.lab.bench.layer_config import LAYERS, PEERS, PRECISIONS, LayerConfig
@@ -29,6 +29,7 @@ def bench_layers(
     layers: str = ",".join(LAYERS),
     backends: str = "",
     relevance: Literal["earned", "learned"] = "earned",
+    graphed: bool = False,
     only: Literal["all", "training", "stream"] = "all",
     device: Literal["auto", "cpu", "cuda"] = "auto",
     precision: Literal["fp32", "bf16"] = "fp32",
@@ -55,6 +56,7 @@ def bench_layers(
         layers: layers, comma-separated.
         backends: backends, comma-separated; by default all that run here, and auto for streaming.
         relevance: with "learned", layers with learned relevance are timed beside those with earned relevance.
+        graphed: time each layer by CUDA graphs too (`layer.graphed()`), in training; it needs a CUDA device.
         only: training (forward and backward) or stream (one step a call, the state carried; batch sizes 1,
             16 and 64, hidden sizes 64, 128 and 512 unless --hidden names others).
         device: device to run on.
@@ -74,6 +76,8 @@ def bench_layers(
     target, widths = device_named(device), parse_numbers(hidden, "hidden") if hidden else []
     names = parse_names(layers, LAYERS, "layer")
     wanted = parse_names(backends, BACKENDS[1:], "backend") if backends else []
+    if graphed and target.type != "cuda":
+        raise ConfigError(f"graphed: expected a CUDA device, got {target.type}; leave it out")
     dtype = PRECISIONS[check_choice(precision, PRECISIONS, "precision")]
     named = parse_shapes(shapes) if shapes else []
     large = full or target.type == "cuda"
@@ -86,7 +90,7 @@ def bench_layers(
         data |= {"input_size": input_size, "rounds": turns["rounds"], "rows": [], "stream": []}
         data["auto"] = {str(width): _auto(first, names, width) for width in widths or usual}
         for width in () if only == "stream" else widths or usual:
-            entries = [*entries_of(replace(first, hidden=width), names, wanted, relevance, tf32)]
+            entries = [*entries_of(replace(first, hidden=width), names, wanted, relevance, tf32, graphed)]
             for shape in named or default_shapes(width, large, quick):
                 data["rows"] += measured(entries, *shape, turns)
             failed += [line for entry in entries for line in entry.failures]

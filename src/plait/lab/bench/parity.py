@@ -81,9 +81,10 @@ def _outcome(config: LayerConfig) -> dict[str, Tensor]:
     module = config.module().eval()  # without exploration noise
     x, arriving = config.tensors()
     x.requires_grad_()
-    output, state = module(x)
     weights = dict(module.named_parameters())
-    gradients = torch.autograd.grad(output, [x, *weights.values()], arriving, materialize_grads=True)
+    for _ in range(3 if config.graphed else 1):  # a graph is captured at the second call
+        output, state = module(x)
+        gradients = torch.autograd.grad(output, [x, *weights.values()], arriving, materialize_grads=True)
     parts = {"output": output, "hidden": state.hidden, "slots": state.memory[0].slots}
     if state.cell_state is not None:
         parts["cell_state"] = state.cell_state

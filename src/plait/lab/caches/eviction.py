@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import kl_div, nll_loss, pad, scaled_dot_product_attention, softplus
+from torch.nn.functional import kl_div, nll_loss, pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
 from plait.hf import Adapter, Scores
@@ -17,13 +17,11 @@ from plait.hf.layer import Limits
 from plait.hf.policies import Token
 from plait.hf.tapped import TappedCache
 from plait.lab.caches.future_use import UsageRecipe, seen_by
+from plait.lab.caches.rank_gradient import rank_gradient
 from plait.ops.bounded_attention import bounded_attention
 from plait.ops.lifetimes import lifetimes
 
 __all__ = ["EvictionRecipe", "FullRecipe", "straight_through_attention"]
-
-_TEMPERATURE = 0.5  # width, in scores, of the band around the threshold in which a state gets a gradient
-_MOST = 1 << 26  # query-state pairs per block of the gradient
 
 
 class EvictionRecipe:
@@ -176,64 +174,13 @@ class _RankGradient(torch.autograd.Function):
         deaths: Tensor,
         limits: Limits,
     ) -> Tensor:
-        ctx.save_for_backward(output, ranks, query, key, value, deaths)
+        ctx.save_for_backward(query, key, value, output, ranks, deaths)
         ctx.limits = limits
         return output.view_as(output)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor | None, ...]:
-        output, ranks, query, key, value, deaths = ctx.saved_tensors
-        rows, heads, length, _ = key.shape
-        size = max(1, _MOST // max(1, rows * query.shape[1] * length))
-        d_ranks = torch.zeros_like(ranks)
-        for first in range(ctx.limits.slots, length, size):  # before that, nothing has been dropped
-            last = min(first + size, length)
-            query_part, output_part, d_part = (
-                x[:, :, first:last].unflatten(1, (heads, -1)) for x in (query, output, d_output)
-            )
-            key_part, value_part, ranks_part, deaths_part = (
-                x[:, :, :last] for x in (key, value, ranks, deaths)
-            )
-            d_ranks[:, :, :last] += _rank_gradient(
-                query_part,
-                output_part,
-                d_part,
-                key_part,
-                value_part,
-                ranks_part,
-                deaths_part,
-                ctx.limits,
-                first,
-            )
+        query, key, value, output, ranks, deaths = ctx.saved_tensors
+        d_ranks = rank_gradient(d_output, query, key, value, output, ranks, deaths, ctx.limits)
         return d_output, d_ranks, None, None, None, None, None
-
-
-def _rank_gradient(
-    query: Tensor,
-    output: Tensor,
-    d_output: Tensor,
-    key: Tensor,
-    value: Tensor,
-    ranks: Tensor,
-    deaths: Tensor,
-    limits: Limits,
-    first: int,
-) -> Tensor:
-    """Return (B, H, n): the gradient of the ranks of n states by the queries (B, H, G, L, D) from `first`."""
-    born = torch.arange(key.shape[2], device=key.device)
-    step = torch.arange(first, first + query.shape[3], device=key.device).unsqueeze(1)
-    older = (step - born >= limits.window) & (born >= limits.sinks)
-    kept = (born <= step) & (step < deaths.unsqueeze(2))  # (B, H, L, n)
-    scores = ranks.unsqueeze(2)
-    level = scores.masked_fill(~(kept & older), torch.inf).amin(dim=-1, keepdim=True)
-    slope = ((scores - level) / _TEMPERATURE).sigmoid()
-    slope = (slope * (1 - slope) / _TEMPERATURE).masked_fill(~older, 0)
-    energies = ((query * query.shape[-1] ** -0.5) @ key.unsqueeze(2).mT).float()
-    kept = kept.unsqueeze(2)
-    total = energies.masked_fill(~kept, -torch.inf).logsumexp(dim=-1, keepdim=True)
-    energies -= total
-    weights = torch.where(kept, energies, -softplus(-energies)).exp()  # an evicted state has w / (1 + w)
-    gain = (d_output @ value.unsqueeze(2).mT).float()
-    gain -= (d_output.float() * output.float()).sum(dim=-1, keepdim=True)
-    return ((gain * weights).sum(dim=2) * slope).sum(dim=2)

@@ -102,7 +102,7 @@ class UsageRecipe:
 def observe(
     model: Any, ids: Tensor, limits: Limits, judged: str = "birth", power: float = math.inf
 ) -> list[Observed]:
-    """Return the states of every layer and what later queries pay to them, in one forward pass."""
+    """Return the states of every layer and the attention later queries pay to them, in one forward pass."""
     layers: list[Observed] = []
     steps = decision_steps(ids.shape[1], limits)
 

@@ -56,6 +56,7 @@ RECIPES: dict[str, type[UsageRecipe] | type[ChoiceRecipe] | type[EvictionRecipe]
 TUNED = ("none", "lora")
 MOST_DOCUMENTS = 4096  # documents per update
 _EVALUATIONS = 5  # evaluations on held-out texts per run
+_TRIAL = 0.05  # share of the minutes in which updates are timed
 _WARM_UP = 0.05  # share of the updates in which the learning rate rises
 
 
@@ -269,7 +270,7 @@ def train_scores(
         pieces: documents of one length; a tenth is held out (`plait.lab.caches.texts.part_of`).
         options: hyperparameters.
         folder: folder of the run and of the scores; without one nothing is written.
-        minutes: as many updates as fit, by the time of the first; `options.updates` is not used then.
+        minutes: as many updates as fit, by the time of a few; `options.updates` is not used then.
         start: scores to begin with, those of another recipe; by default zero.
         resume: resume the run in `folder`.
         checkpoint_every: updates between two checkpoints.
@@ -360,14 +361,19 @@ def _with_minutes(
     stop, sizes = Stop(signals=False), len(options.sizes)
     for number in range(1, sizes + 1):  # each size may compile kernels of its own
         trial.advance(number, stop)
-    second = time.monotonic()
-    for number in range(sizes + 1, 2 * sizes + 1):
-        trial.advance(number, stop)
-    now = time.monotonic()
-    # a document of an evaluation takes at each size about as long as one of an update
-    evaluations = _EVALUATIONS * len(trial.held_out_ids) * sizes
-    fit = (60 * minutes - (now - began)) / (now - second) * sizes - evaluations / options.batch_size
-    return options.with_updates(int(fit))
+    trial.evaluate(final=False)
+    ready = time.monotonic()
+    trial.evaluate(final=False)
+    evaluation = time.monotonic() - ready
+    second, done = time.monotonic(), 0
+    while not done or time.monotonic() - second < _TRIAL * 60 * minutes:
+        for number in range(1, sizes + 1):
+            trial.advance(sizes + done + number, stop)
+        done += sizes
+    update = (time.monotonic() - second) / done
+    left = 60 * minutes - (time.monotonic() - began)
+    most = (left - _EVALUATIONS * evaluation) / update
+    return options.with_updates(int(max(most, min(_EVALUATIONS, left / (update + evaluation)))))
 
 
 def _ids(pieces: Sequence[Document]) -> Tensor:

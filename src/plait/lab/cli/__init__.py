@@ -161,6 +161,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "plait.lab.bench.attention:bench_attention",
         "attention over a bounded memory against full attention",
     ),
+    "bench decoding": (
+        "plait.lab.bench.decoding:bench_decoding",
+        "a language model's decoding with a bounded cache, and with those that grow",
+    ),
 }
 # Group -> the command that runs when no subcommand follows the group's name.
 SHORTHAND: dict[str, str] = {"plan": "plan shape"}

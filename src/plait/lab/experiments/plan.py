@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from plait.errors import CheckpointError, ConfigError
-from plait.lab.experiments.description import Experiment, PlannedRun
+from plait.lab.experiments.description import Experiment
 from plait.lab.runs.folder import read_json, run_id
-from plait.lab.runs.kinds import Kind, kind_of
+from plait.lab.runs.kinds import Kind
 from plait.lab.training.registry import parse_spec
+from plait.lab.training.run_spec import PlainSpec, RunSpec
 
-__all__ = ["SETTLED", "Job", "jobs_of", "status_of", "time_left"]
+__all__ = ["SETTLED", "Job", "jobs_of", "length_of", "status_of", "time_left"]
 
 # Runs with these statuses are not repeated: they are done, or would end the same way.
 SETTLED = ("complete", "diverged", "failed", "packed")
@@ -23,64 +25,91 @@ _SLACK = 0.5  # seconds, since a time limit starts before the run's own clock
 
 @dataclass(frozen=True)
 class Job:
-    """One run to execute: plain data, so that it can travel to another process or machine."""
+    """One run to execute. It travels to another process or machine as plain data.
 
-    id: str
+    `seconds` is the training time in total, if time and not updates ends the run; `together` is the number
+    of runs that share its GPU.
+    """
+
+    spec: RunSpec
     row: str
     column: str
-    seed: int
-    description: dict[str, Any]
     folder: str
-    trace: bool
+    trace: bool = False
     device: str = "auto"
-    together: int = 1  # runs that share its GPU
-    seconds: float | None = None  # seconds of training in total, if time and not updates ends the run
+    together: int = 1
+    seconds: float | None = None
+
+    @cached_property
+    def id(self) -> str:
+        return self.spec.id
+
+    @cached_property
+    def kind(self) -> Kind:
+        return self.spec.kind
 
     @property
+    def seed(self) -> int:
+        return int(self.spec.parts()["recipe"]["seed"])
+
+    @cached_property
     def updates(self) -> int:
         """Return the length of the run, in updates or in environment steps of a policy."""
-        return self.kind.counted(self.description)
+        return self.kind.counted(self.spec.to_json())
 
-    @property
-    def kind(self) -> Kind:
-        return kind_of(self.description)
-
-    @property
+    @cached_property
     def length(self) -> int:
         """Return the approximate number of steps of a sequence."""
-        task = self.description["task"]
-        if "span" in task:
-            return int(task["span"])
-        if "length" in task:
-            return int(task["length"])
-        if "group" in task:
-            return 784 // int(task["group"])
-        return int(task.get("lead_in", 0)) + int(task.get("delay", 100)) + 20
+        return length_of(self.spec.parts())
 
-    @property
+    @cached_property
     def cost(self) -> float:
         """Return the estimated duration in arbitrary units, to start long runs first."""
-        width = self.length if self.description["model"]["name"] in _READ_EVERYTHING else 100
+        width = self.length if self.spec.parts()["model"]["name"] in _READ_EVERYTHING else 100
         return float(self.updates * self.length * width)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return plain data: a task or model of the user's own is imported where the run is trained."""
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**state, "spec": self.spec.to_json()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a job whose spec is plain data, which nothing has validated in this process."""
+        description = state["spec"]
+        parts = {part: description[part] for part in ("task", "model", "recipe")}
+        self.__dict__.update(state, spec=PlainSpec(description["format"], **parts))
+
+
+def length_of(parts: Mapping[str, Mapping[str, Any]]) -> int:
+    """Return the approximate number of steps of a sequence of a run with these parts."""
+    task = parts["task"]
+    if "span" in task:
+        return int(task["span"])
+    if "length" in task:
+        return int(task["length"])
+    if "group" in task:
+        return 784 // int(task["group"])
+    if "context" in parts["recipe"]:
+        return int(parts["recipe"]["context"])
+    return int(task.get("lead_in", 0)) + int(task.get("delay", 100)) + 20
 
 
 def jobs_of(experiment: Experiment, out: Path, device: str = "auto") -> list[Job]:
     """Return a job for every run, in the experiment's order; raise if two runs have the same id."""
-    filled: dict[str, dict[str, Any]] = {}
     jobs: dict[str, Job] = {}
     for planned in experiment.runs:
+        recipe = {**planned.recipe, "seed": experiment.seeds[0]}
+        spec = parse_spec({"task": planned.task, "model": planned.model, "recipe": recipe})
         for seed in experiment.seeds:
-            description = _described(planned, seed, filled)
-            name = run_id(description)
+            seeded = spec.with_seed(seed)
+            name = seeded.id
             if name in jobs and planned.scored_on:
                 continue  # another cell of the same run
             if name in jobs:
                 cells = f"{jobs[name].row}, {jobs[name].column} and {planned.row}, {planned.column}"
                 raise ConfigError(f"{experiment.name}: two runs have the id {name}: {cells}")
             folder = str((out / name).resolve())
-            jobs[name] = Job(
-                name, planned.row, planned.column, seed, description, folder, planned.trace, device
-            )
+            jobs[name] = Job(seeded, planned.row, planned.column, folder, planned.trace, device)
     return list(jobs.values())
 
 
@@ -113,13 +142,3 @@ def time_left(job: Job) -> float:
     path = Path(job.folder, "summary.json")
     spent = read_json(path) if path.exists() else {}
     return job.seconds - (float(spent.get("seconds") or 0.0) if spent.get("updates") else 0.0)
-
-
-def _described(planned: PlannedRun, seed: int, filled: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the description for `config.json`, with every default; no model is built."""
-    recipe = {**planned.recipe, "seed": seed}
-    description = {"task": planned.task, "model": planned.model, "recipe": recipe}
-    key = json.dumps([planned.task, planned.model, planned.recipe], sort_keys=True)
-    if key not in filled:
-        filled[key] = parse_spec(description).to_json()
-    return {**filled[key], "recipe": {**filled[key]["recipe"], "seed": seed}}

@@ -44,8 +44,9 @@ def execute(job: Job, tell: Tell, orphaned: Callable[[], bool] = lambda: False) 
         orphaned: returns whether the process that waits for the result has ended.
     """
     folder = Path(job.folder)
+    parts = job.spec.parts()
     for part in ("task", "model"):
-        name_of(job.description[part]["name"])  # the process that planned the job trusted and imported it
+        name_of(parts[part]["name"])  # the process that planned the job trusted and imported it
     if stop_file(folder.parent).exists():
         return {"status": "stopped", "reason": "asked to"}
     tell({"event": "began", "id": job.id, "pid": os.getpid(), "host": socket.gethostname()})
@@ -86,7 +87,7 @@ def _train(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) ->
     share_gpu(job.together)
     of_sequences = job.kind.unit == "update"
     fitted = train_run(
-        job.description,
+        job.spec.to_json(),
         device=job.device if of_sequences else None,
         folder=folder,
         # Always, as only the holder of the folder's lock can see whether there is a run to resume: the worker
@@ -107,7 +108,7 @@ def _traced(folder: Path, job: Job) -> str:
     from plait.lab.experiments.trace import write_trace
 
     try:
-        write_trace(folder, job.description["recipe"]["seed"])
+        write_trace(folder, job.seed)
     except Exception as error:
         return f"no trace: {error}"
     return ""

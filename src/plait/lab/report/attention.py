@@ -23,19 +23,19 @@ class Sample:
     """Attention weights and predictions of a network on one sequence.
 
     `weights` is (T, T): in row t, column j the weight of state j at step t, the mean over heads, NaN where it
-    was not in memory. `inputs` are the symbols shown, `answer` and `wanted` the predicted and the target
-    symbols of the last steps.
+    was not in memory. `inputs` are the symbols shown, `predictions` and `targets` the symbols
+    that the network named in the last steps and those that were right.
     """
 
     weights: Any
     inputs: list[int]
-    answer: list[int]
-    wanted: list[int]
+    predictions: list[int]
+    targets: list[int]
 
     @property
     def correct(self) -> int:
         """Return the number of symbols that were named correctly."""
-        return sum(a == w for a, w in zip(self.answer, self.wanted, strict=True))
+        return sum(a == w for a, w in zip(self.predictions, self.targets, strict=True))
 
     def share_on(self, first: int, last: int) -> float:
         """Return the share of the attention weight in the `last` steps that lies on the `first` states."""
@@ -58,9 +58,9 @@ def read_sample(folder: Path, symbols: int, seed: int = 0) -> Sample:
     batch = task.batch(1, generator_for(seed, "held-out", 0, "cpu"))
     logits, _, traces = network(batch.inputs, need_trace=True)
     inputs = batch.inputs[:, 0].argmax(-1).tolist()
-    answer, wanted = logits[-symbols:, 0].argmax(-1).tolist(), batch.targets[-symbols:, 0].tolist()
+    predictions, targets = logits[-symbols:, 0].argmax(-1).tolist(), batch.targets[-symbols:, 0].tolist()
     samples = []
     for trace in (trace.merged() for trace in traces):
         matrix = attention_matrix(trace.born[:, 0].numpy(), trace.weights[:, 0].numpy())
-        samples.append(Sample(matrix, inputs, answer, wanted))
+        samples.append(Sample(matrix, inputs, predictions, targets))
     return max(samples, key=lambda sample: sample.share_on(symbols, symbols))

@@ -17,7 +17,16 @@ from plait.lab.report.statistics import mean_interval, share_interval
 from plait.lab.runs.folder import Journal, read_json
 from plait.table import Table, percent
 
-__all__ = ["CachePage", "Scored", "cache_readme", "read_results", "write_cache_page"]
+__all__ = [
+    "KINDS",
+    "CachePage",
+    "Scored",
+    "cache_readme",
+    "perplexity_ratio",
+    "read_results",
+    "share_right",
+    "write_cache_page",
+]
 
 KINDS = {
     "one": "one needle",
@@ -186,15 +195,15 @@ def quality_table(scored: Sequence[Scored]) -> Table:
     rows = []
     for result in scored:
         value = result.perplexity
-        ratio = None if full is None or result is full else _ratio(result, full)
+        ratio = None if full is None or result is full else perplexity_ratio(result, full)
         row: list[Any] = [result.policy, result.slots, None if value is None else f"{value:.2f}", ratio]
-        row += [_share(result.right.get(kind, {})) for kind in kinds]
+        row += [share_right(result.right.get(kind, {})) for kind in kinds]
         size = result.bytes.get("text", max(result.bytes.values()))
         rows.append([*row, f"{size / 2**20:.2f}", f"{result.tokens / max(result.seconds, 1e-9):.0f}"])
     return Table([*columns, "cache (MiB)", "tokens a second"], rows)
 
 
-def _ratio(result: Scored, full: Scored) -> str | None:
+def perplexity_ratio(result: Scored, full: Scored) -> str | None:
     """Return the perplexity as a multiple of the full cache's on the same documents, with its interval."""
     common = sorted(result.losses.keys() & full.losses.keys())
     if not common:
@@ -207,7 +216,7 @@ def _ratio(result: Scored, full: Scored) -> str | None:
     return f"{ratio:.3f} ({math.exp(interval[0]):.3f} to {math.exp(interval[1]):.3f})"
 
 
-def _share(answers: dict[int, bool]) -> str | None:
+def share_right(answers: dict[int, bool]) -> str | None:
     """Return the share of right answers with its interval and the number of cases."""
     if not answers:
         return None

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from plait.errors import ConfigError, DataError, check_choice, check_int
 from plait.lab.tasks.base import HIDDEN, IGNORE, Batch, Task, counted
-from plait.lab.tasks.text import END, EOS, CharacterText, encode, find_treebank, read_text
+from plait.lab.tasks.text import END, EOS, CharacterText, encode, find_treebank, read_once, read_text
 
 __all__ = ["LanguageTask", "PennTreebank", "TextTask"]
 
@@ -216,7 +215,7 @@ class TextTask(LanguageTask):
         super().__post_init__()
         object.__setattr__(self, "text", _names(self.text))  # JSON has lists
         if self.text and not self.symbols:
-            text = _own(self.text, _stamp(self.text), "")
+            text = read_once(self.text)
             object.__setattr__(self, "symbols", "".join(END if s == EOS else s for s in text.symbols))
             object.__setattr__(self, "sha256", text.fingerprint["sha256"])
 
@@ -229,7 +228,7 @@ class TextTask(LanguageTask):
         return len(getattr(self._read(), part))
 
     def _read(self) -> CharacterText:
-        text = _own(self.text, _stamp(self.text), self.characters())
+        text = read_once(self.text, self.characters())
         if self.sha256 not in ("", text.fingerprint["sha256"]):
             raise DataError(
                 f"{', '.join(self.text)}: expected the text that hashes to {self.sha256}, got "
@@ -246,22 +245,11 @@ def _treebank(characters: str) -> CharacterText:
     return read_text(find_treebank(), characters)
 
 
-@lru_cache(maxsize=2)
-def _own(paths: tuple[str, ...], stamp: tuple[tuple[int, int], ...], characters: str) -> CharacterText:
-    return read_text(paths, characters)
-
-
 def _names(paths: Any) -> tuple[str, ...]:
     try:
         return tuple(os.fspath(path) for path in paths)
     except TypeError as error:
         raise ConfigError(f"text: expected one file, or three, got {paths!r:.80}") from error
-
-
-def _stamp(paths: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
-    """Return sizes and modification times of the files, so that a changed file is read again."""
-    stats = [Path(path).stat() if Path(path).exists() else None for path in paths]
-    return tuple((0, 0) if stat is None else (stat.st_size, stat.st_mtime_ns) for stat in stats)
 
 
 @lru_cache(maxsize=9)

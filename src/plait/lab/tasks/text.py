@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from plait.errors import ConfigError, DataError
 from plait.lab.tasks.sources import TREEBANK, locate, read_bytes
 
-__all__ = ["END", "EOS", "CharacterText", "encode", "find_treebank", "read_text", "spell"]
+__all__ = ["END", "EOS", "CharacterText", "encode", "find_treebank", "read_once", "read_text", "spell"]
 
 EOS = "<eos>"
 END = "\n"  # stands for EOS inside strings, so that every symbol is one character
@@ -76,6 +76,18 @@ def read_text(paths: Sequence[str | Path], vocabulary: str = "") -> CharacterTex
     symbols = sorted(vocabulary or set().union(*spelled))
     train, valid, test = (encode(part, symbols) for part in spelled)
     return CharacterText(tuple(EOS if s == END else s for s in symbols), train, valid, test)
+
+
+def read_once(paths: tuple[str, ...], vocabulary: str = "") -> CharacterText:
+    """Read a text as `read_text` does, but only if its files were changed since the last call."""
+    stats = [Path(path).stat() if Path(path).exists() else None for path in paths]
+    stamps = tuple((0, 0) if stat is None else (stat.st_size, stat.st_mtime_ns) for stat in stats)
+    return _read_at(paths, stamps, vocabulary)
+
+
+@lru_cache(maxsize=2)
+def _read_at(paths: tuple[str, ...], stamps: tuple[tuple[int, int], ...], vocabulary: str) -> CharacterText:
+    return read_text(paths, vocabulary)
 
 
 def find_treebank() -> list[Path]:

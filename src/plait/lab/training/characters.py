@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from plait.errors import ConfigError, check_int, check_min, check_seed
 from plait.lab.strict import parse
-from plait.lab.tasks.text import CharacterText, find_treebank, read_text
+from plait.lab.tasks.text import CharacterText, find_treebank, read_once
 from plait.lab.training.run_spec import RunSpec
 
 __all__ = [
@@ -59,11 +59,11 @@ class CharacterTask:
         """Return the task with the identity of its text, which is read for it unless it is Penn Treebank."""
         if self.sha256:
             return self
-        return dataclasses.replace(self, **(read_text(self.text).fingerprint if self.text else _TREEBANK))
+        return dataclasses.replace(self, **(read_once(self.text).fingerprint if self.text else _TREEBANK))
 
     def read(self) -> CharacterText:
         """Read the text; raise if it is another than the run was described with."""
-        text = read_text(self.text or find_treebank())
+        text = read_once(self.text or tuple(map(str, find_treebank())))
         expected = {name: getattr(self, name) for name in _TREEBANK}
         if text.fingerprint != expected:
             raise ConfigError(
@@ -169,6 +169,9 @@ class CharacterSpec(RunSpec):
             "model": dataclasses.asdict(self.model),
             "recipe": dataclasses.asdict(self.recipe),
         }
+
+    def with_seed(self, seed: int) -> CharacterSpec:
+        return dataclasses.replace(self, recipe=dataclasses.replace(self.recipe, seed=seed))
 
 
 def parse_characters(values: dict[str, Any]) -> CharacterSpec:

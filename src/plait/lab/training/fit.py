@@ -26,7 +26,7 @@ from plait.lab.training.supervised import supervised_learner
 __all__ = ["fit"]
 
 
-def _check_objects(recipe: Any, stop_when: Any, callbacks: Any) -> list[Callback]:
+def _check_objects(recipe: object, stop_when: object, callbacks: Any) -> list[Callback]:
     """Check the objects that `fit` calls or reads; return the callbacks."""
     if not isinstance(recipe, Recipe | None):
         raise ConfigError(f"recipe: expected a Recipe, got {type(recipe).__name__}; options are keywords too")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -28,12 +28,12 @@ from plait.lab.training.spec import parse_supervised
 
 __all__ = ["build_network", "make_learner", "parse_spec", "register"]
 
-MakeLearner = Callable[[Any, torch.device, Group, str], Learner]
+S = TypeVar("S", bound=RunSpec)
 
 
 @dataclass(frozen=True)
 class _Functions:
-    learner: MakeLearner
+    learner: Callable[[Any, torch.device, Group, str], Learner]
     parse: Callable[[dict[str, Any]], RunSpec] | None
     network: Callable[[Any, str], nn.Module] | None
 
@@ -43,9 +43,9 @@ _FUNCTIONS: dict[str, _Functions] = {}
 
 def register(
     kind: Kind,
-    learner: MakeLearner,
-    parse: Callable[[dict[str, Any]], RunSpec] | None = None,
-    network: Callable[[Any, str], nn.Module] | None = None,
+    learner: Callable[[S, torch.device, Group, str], Learner],
+    parse: Callable[[dict[str, Any]], S] | None = None,
+    network: Callable[[S, str], nn.Module] | None = None,
 ) -> None:
     """Register a kind of run in this process.
 

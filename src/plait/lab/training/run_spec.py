@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from plait.errors import ConfigError, PlaitError
@@ -42,6 +42,10 @@ class RunSpec(ABC):
     def parts(self) -> dict[str, dict[str, Any]]:
         """Return task, model and recipe as plain data."""
 
+    @abstractmethod
+    def with_seed(self, seed: int) -> RunSpec:
+        """Return the description of a run that differs in its seed alone."""
+
     def to_json(self) -> dict[str, Any]:
         """Return the description as plain data, from which `parse_spec` makes an equal one."""
         history = {"extended": dict(self.extended)} if self.extended else {}
@@ -73,6 +77,9 @@ class PlainSpec(RunSpec):
 
     def parts(self) -> dict[str, dict[str, Any]]:
         return {"task": dict(self.task), "model": dict(self.model), "recipe": dict(self.recipe)}
+
+    def with_seed(self, seed: int) -> PlainSpec:
+        return replace(self, recipe={**self.recipe, "seed": seed})
 
 
 def blame_description(kind: Kind, work: Callable[[], T]) -> T:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from plait.errors import ConfigError, PlaitError
@@ -107,6 +107,9 @@ class SupervisedSpec(RunSpec):
             "model": self.model.to_json(),
             "recipe": self.recipe.values(),
         }
+
+    def with_seed(self, seed: int) -> SupervisedSpec:
+        return replace(self, recipe=self.recipe.changed(seed=seed))
 
 
 def parse_supervised(values: object, recommend: Recommend | None = None) -> SupervisedSpec:

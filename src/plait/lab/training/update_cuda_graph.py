@@ -17,6 +17,7 @@ from plait.cells import orthogonal_parameters
 from plait.lab.tasks import TASKS, Batch, Task
 from plait.lab.training.description import Network
 from plait.models import Recurrent
+from plait.ops.scan.cuda_graph import end_failed_capture
 
 __all__ = ["EAGER", "Passes", "UpdateCudaGraph", "can_capture"]
 
@@ -102,9 +103,7 @@ class UpdateCudaGraph:
                 result = self._passes(static)
         except RuntimeError:  # a pass synchronised with the device; compute it eagerly from now on
             self.failed = True
-            # torch leaves its generators in capture mode, in which every later draw would be an error.
-            for generator in torch.cuda.default_generators:
-                generator.graphsafe_set_state(generator.clone_state())
+            end_failed_capture()
             return False
         gradients = [parameter.grad for parameter in self._parameters]
         self._recordings[shapes] = _Recording(graph, static, result, gradients)

@@ -80,7 +80,8 @@ def teach_scores(
 ) -> Tensor | None:
     """Add the usage term to dL/d(gᵀh) of every state in the walk's buffer; only g uses the sum.
 
-    Returns that of the initial slots, if there are any. `arrived` is the gradient at the outputs, contiguous.
+    Returns the usage term of the initial slots' gᵀh, None without initial slots. `arrived` is the
+    gradient of the outputs, contiguous.
     """
     steps, rows, _ = scanned.output.shape
     initial = None if inputs.is_new else torch.empty_like(walked.initial_scores)

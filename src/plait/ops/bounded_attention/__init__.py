@@ -15,11 +15,13 @@ from torch import Tensor
 from plait.errors import BackendError, ShapeError, check_choice, check_int
 from plait.ops.bounded_attention import naive, torch_attention
 
-__all__ = ["bounded_attention"]
+__all__ = ["bounded_attention", "kernels_run_on"]
 
 _BACKENDS = ("auto", "reference", "torch", "triton")
 # Up to this size a mask over all pairs is cheaper than the overhead of a loop over blocks.
 _FEW_STEPS = 32
+# On a GPU it is up to so many pairs of query and state: there the host's calls cost more than the pairs.
+_FEW_PAIRS = 2**24
 
 
 def bounded_attention(
@@ -81,7 +83,7 @@ def bounded_attention(
     rows, heads, states, carried = _check(query, key, value, deaths, scores, births, far)
     new = torch.arange(states - carried, device=key.device).expand(rows, heads, -1)
     births = new if births is None else torch.cat([births, new], dim=2)
-    name = _choose(backend, query)
+    name = _choose(backend, query, states)
     tensors = query, key, value, deaths, births, scores, far
     with torch.autocast(query.device.type, enabled=False):  # every backend chooses its own types
         if name == "reference" or not query.numel():
@@ -91,15 +93,21 @@ def bounded_attention(
         return _runner(name)(*tensors, window=window, score_from=score_from, width=width)
 
 
-def _choose(backend: str, query: Tensor) -> str:
+def _choose(backend: str, query: Tensor, states: int) -> str:
     check_choice(backend, _BACKENDS, "backend")
     if backend == "auto":
-        if query.shape[2] <= _FEW_STEPS:
+        pairs = query.shape[:3].numel() * states
+        if query.shape[2] <= _FEW_STEPS or (query.is_cuda and pairs <= _FEW_PAIRS):
             return "reference"
-        return "triton" if query.is_cuda and not _missing_for(query) else "torch"
+        return "triton" if kernels_run_on(query) else "torch"
     if backend == "triton" and (reason := _missing_for(query)):
         raise BackendError(f"backend 'triton' cannot run here: {reason}; use backend='auto'")
     return backend
+
+
+def kernels_run_on(query: Tensor) -> bool:
+    """Return whether "auto" reads such queries by Triton's kernels, where they are not a few."""
+    return query.is_cuda and not _missing_for(query)
 
 
 def _missing_for(query: Tensor) -> str | None:

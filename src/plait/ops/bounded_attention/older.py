@@ -53,7 +53,8 @@ def older_states(deaths: Tensor, births: Tensor, steps: int, window: int, block:
     link = torch.where(
         number < width, number, torch.nn.functional.pad(ended, (width, 0))[..., : rank.shape[2]]
     )
-    for _ in range(rank.shape[2].bit_length()):
+    # ranges that share a slot do not overlap, so a chain has at most as many links as there are blocks
+    for _ in range(min(blocks, rank.shape[2]).bit_length()):
         link = link.gather(2, link)
 
     begin = begin.gather(2, by_begin)

@@ -10,7 +10,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from plait.ops.bounded_attention.older import older_states
-from plait.ops.bounded_attention.triton_backward import older_kernel, query_kernel, recent_kernel
+from plait.ops.bounded_attention.triton_backward import (
+    carried_kernel,
+    older_kernel,
+    query_kernel,
+    recent_kernel,
+)
 from plait.ops.bounded_attention.triton_kernels import forward_kernel
 from plait.ops.scan.triton_launch import interpreting
 
@@ -18,6 +23,7 @@ __all__ = ["bounded_attention", "missing"]
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _LARGEST = 256
+_SPAN = 16  # blocks that a program of `older_kernel` walks
 
 
 def missing(device: str, dtype: torch.dtype, size: int) -> str | None:
@@ -68,9 +74,14 @@ def _tiles(size: int, dtype: torch.dtype, far: bool) -> dict[str, int]:
 
 
 def _launch(kernel: str, tiles: dict[str, Any]) -> dict[str, int]:
-    """Return the launch options of the kernel "forward", "query", "recent" or "older"."""
-    two_sums = kernel in ("recent", "older")  # of keys and of values
-    return {"BS": tiles["BS"], "num_warps": 8 if two_sums and tiles["BS"] == 64 else 4, "num_stages": 3}
+    """Return the launch options of the kernel "forward", "query", "recent" or "older".
+
+    Four warps share the 64 rows of a tile; eight would compute every product twice.
+    """
+    options = {"BS": tiles["BS"], "num_warps": 4, "num_stages": 3}
+    if kernel in ("recent", "older"):  # two sums, of keys and of values, leave registers for fewer queries
+        options["BQ"] = min(tiles["BT"], 32)
+    return options
 
 
 class _Attention(torch.autograd.Function):
@@ -115,34 +126,48 @@ class _Attention(torch.autograd.Function):
         tensors |= {"sums": sums, "d_output": d_output}
         d_query = torch.empty_like(query, memory_format=torch.contiguous_format)
         d_far_query = d_query if far_query is None else torch.empty_like(d_query)
-        d_key, d_value = (_unsummed(x, query.shape[2]) for x in (key, value))
-        d_far_key = d_key if far_key is None else _unsummed(far_key, query.shape[2])
-        d_scores = _unsummed(key[..., 0], query.shape[2])
         rows, heads, blocks, width = older.shape
         of_queries = {"output": output.to(d_output.dtype), "d_query": d_query, "d_far_query": d_far_query}
         launch = sizes | _launch("query", tiles)
         query_kernel[(rows * query.shape[1], blocks)](**tensors, products=products, **of_queries, **launch)
-        tensors |= {"products": products, "d_key": d_key, "d_value": d_value}
-        tensors |= {"d_far_key": d_far_key, "d_scores": d_scores}
-        launch = sizes | _launch("recent", tiles)
-        recent = {name: x for name, x in (tensors | launch).items() if name not in ("older", "K")}
-        recent_kernel[(rows * heads, triton.cdiv(query.shape[2], launch["BS"]))](**recent)
-        launch = sizes | _launch("older", tiles)
-        older_kernel[(rows * heads, triton.cdiv(max(width, 1), launch["BS"]))](**tensors, **launch)
-        d_far = (None, None) if far_key is None else (d_far_query, d_far_key.to(key.dtype))
-        d_rated = None if scores is None else d_scores.to(scores.dtype)
-        d_states = d_key.to(key.dtype), d_far[1], d_value.to(value.dtype), d_rated
+        tensors |= {"products": products}
+
+        spans = triton.cdiv(blocks, _SPAN) if width else 1
+        sums_of_older, extent = _sums_of_older(key, width * spans if spans > 1 else 0, far_key is not None)
+        launch = sizes | _launch("older", tiles) | {"SPAN": _SPAN, "M": extent}
+        slots = rows * heads, triton.cdiv(max(width, 1), launch["BS"])
+        older_kernel[(*slots, spans)](**tensors, **sums_of_older, **launch)
+        if spans > 1:
+            names = "N", "M", "K", "NB", "SPAN", "HAS_SCORES", "HAS_FAR", "D", "BD"
+            carried_kernel[(rows * heads, triton.cdiv(width, 16))](
+                older=tensors["older"],
+                **sums_of_older,
+                **{name: launch[name] for name in names},
+                SPANS=spans,
+                BS=16,
+            )
+        d_key, d_value = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (key, value))
+        d_far_key = d_key if far_key is None else torch.empty_like(d_key)
+        d_scores = torch.empty(
+            key.shape[:3], dtype=None if scores is None else scores.dtype, device=key.device
+        )
+        tensors |= {"d_key": d_key, "d_value": d_value, "d_far_key": d_far_key, "d_scores": d_scores}
+        launch = sizes | _launch("recent", tiles) | {"M": extent} | sums_of_older
+        recent = {name: x for name, x in (tensors | launch).items() if name not in ("older", "births", "K")}
+        recent_kernel[(rows * heads, triton.cdiv(key.shape[2], launch["BS"]))](**recent)
+        d_far = (None, None) if far_key is None else (d_far_query, d_far_key)
+        d_states = d_key, d_far[1], d_value, None if scores is None else d_scores
         return d_query, d_far[0], *d_states, None, None, None, None
 
 
-def _unsummed(states: Tensor, steps: int) -> Tensor:
-    """Return a buffer (B, H, C + T, …) for a gradient in float32, with zeros for the C carried states.
-
-    `recent_kernel` writes the gradients of the T others, and `older_kernel` adds to all.
-    """
-    buffer = torch.empty(states.shape, dtype=torch.float32, device=states.device)
-    buffer[:, :, : states.shape[2] - steps] = 0
-    return buffer
+def _sums_of_older(key: Tensor, carried: int, has_far: bool) -> tuple[dict[str, Tensor], int]:
+    """Return buffers in float32 for the sums of `older_kernel`, and their number of rows for a head."""
+    extent = key.shape[2] + carried
+    shape = *key.shape[:2], extent
+    names = ("key", "value", "far") if has_far else ("key", "value")
+    buffers = {f"older_{x}": torch.empty(*shape, key.shape[3], device=key.device) for x in names}
+    buffers.setdefault("older_far", buffers["older_key"])
+    return {**buffers, "older_scores": torch.empty(shape, device=key.device)}, extent
 
 
 def _arguments(

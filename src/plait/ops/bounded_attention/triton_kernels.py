@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["far_rows", "forward_kernel", "state_rows", "tile_energies"]
+__all__ = ["far_rows", "forward_kernel", "older_births", "state_rows", "state_scores", "tile_energies"]
 
 
 @triton.jit
@@ -31,40 +31,57 @@ def far_rows(base, index, present, rows, D: tl.constexpr, BD: tl.constexpr, HAS_
 
 
 @triton.jit
+def older_births(births, j, IN_USE: tl.constexpr):
+    """Load the births of states if they are in use: a state is only listed as older after its birth."""
+    born = j
+    if IN_USE:
+        born = tl.load(births + j, mask=j >= 0, other=0)
+    return born
+
+
+@triton.jit
 def tile_energies(
-    q,
-    k,
-    far_q,
-    far_k,
+    x,
+    y,
+    far_x,
+    far_y,
     times,
-    j,
-    row,
-    N,
-    scores,
-    deaths,
-    births,
+    born,
+    dies,
+    r,
     window,
     scale,
+    RECENT: tl.constexpr,
     HAS_SCORES: tl.constexpr,
     FROM_LEAVING: tl.constexpr,
     HAS_FAR: tl.constexpr,
 ):
-    """Return the energies (queries, states), −inf where unreadable, and a mask of states past the window."""
-    present = j >= 0
-    dies = tl.load(deaths + row * N + j, mask=present, other=0)[None, :]
-    born = tl.load(births + row * N + j, mask=present, other=0)[None, :]
-    left = times[:, None] - born >= window
-    energies = tl.dot(q, tl.trans(k), input_precision="tf32x3")
+    """Return the energies of x times y, −inf where unreadable, and a mask of states past the window.
+
+    x are queries and y states, or the other way round; `times` of the queries, and births, deaths and scores
+    of the states, have two dimensions accordingly. A state that must not be read has the death 0. Only a tile
+    of `RECENT` states has later ones than a query.
+    """
+    left = times - born >= window
+    energies = tl.dot(x, tl.trans(y), input_precision="tf32x3")
     if HAS_FAR:
-        energies = tl.where(left, tl.dot(far_q, tl.trans(far_k), input_precision="tf32x3"), energies)
+        energies = tl.where(left, tl.dot(far_x, tl.trans(far_y), input_precision="tf32x3"), energies)
     energies *= scale
     if HAS_SCORES:
-        r = tl.load(scores + row * N + j, mask=present, other=0.0)[None, :]
-        if FROM_LEAVING:
-            r = tl.where(left, r, 0.0)
-        energies += r
-    readable = present[None, :] & (born <= times[:, None]) & (times[:, None] < dies)
+        energies += tl.where(left, r, 0.0) if FROM_LEAVING else r
+    readable = times < dies
+    if RECENT:
+        readable &= born <= times
     return tl.where(readable, energies, float("-inf")), left
+
+
+@triton.jit
+def state_scores(scores, j, HAS_SCORES: tl.constexpr):
+    """Load the scores of states; without scores return 0."""
+    r = tl.zeros(j.shape, tl.float32)
+    if HAS_SCORES:
+        r = tl.load(scores + j, mask=j >= 0, other=0.0)
+    return r
 
 
 @triton.jit
@@ -76,16 +93,15 @@ def _read(
     read,
     times,
     j,
-    row,
-    N,
+    born,
     key,
     far_key,
     value,
     scores,
     deaths,
-    births,
     window,
     scale,
+    RECENT: tl.constexpr,
     HAS_SCORES: tl.constexpr,
     FROM_LEAVING: tl.constexpr,
     HAS_FAR: tl.constexpr,
@@ -93,22 +109,22 @@ def _read(
     BD: tl.constexpr,
 ):
     """Add a tile of states to a running softmax: its maximum, its denominator and the weighted sum."""
-    k = state_rows(key, row * N + j, j >= 0, D, BD)
-    far_k = far_rows(far_key, row * N + j, j >= 0, k, D, BD, HAS_FAR)
+    k = state_rows(key, j, j >= 0, D, BD)
+    far_k = far_rows(far_key, j, j >= 0, k, D, BD, HAS_FAR)
+    dies = tl.load(deaths + j, mask=j >= 0, other=0)
+    r = state_scores(scores, j, HAS_SCORES)
     e, _ = tile_energies(
         q,
         k,
         far_q,
         far_k,
-        times,
-        j,
-        row,
-        N,
-        scores,
-        deaths,
-        births,
+        times[:, None],
+        born[None, :],
+        dies[None, :],
+        r[None, :],
         window,
         scale,
+        RECENT,
         HAS_SCORES,
         FROM_LEAVING,
         HAS_FAR,
@@ -117,7 +133,7 @@ def _read(
     shift = tl.where(top == float("-inf"), 0.0, top)  # no readable state so far
     p = tl.exp(e - shift[:, None])
     before = tl.exp(m - shift)
-    v = state_rows(value, row * N + j, j >= 0, D, BD)
+    v = state_rows(value, j, j >= 0, D, BD)
     read = read * before[:, None] + tl.dot(p.to(v.dtype), v, input_precision="tf32x3")
     return top, total * before + tl.sum(p, axis=1), read
 
@@ -153,9 +169,12 @@ def forward_kernel(
     """Read for head `program_id(0)`, block `program_id(1)`; `sums` is the log of the denominator."""
     head, n = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row = head // G
+    # offsets within a row and head fit 32 bits
+    key, far_key, value = key + row * N * D, far_key + row * N * D, value + row * N * D
+    scores, deaths, births = scores + row * N, deaths + row * N, births + row * N
     times = n * BT + tl.arange(0, BT)
-    q = state_rows(query, head * T + times, times < T, D, BD)
-    far_q = far_rows(far_query, head * T + times, times < T, q, D, BD, HAS_FAR)
+    q = state_rows(query + head * T * D, times, times < T, D, BD)
+    far_q = far_rows(far_query + head * T * D, times, times < T, q, D, BD, HAS_FAR)
     m = tl.full([BT], float("-inf"), tl.float32)
     total, read = tl.zeros([BT], tl.float32), tl.zeros([BT, BD], tl.float32)
     for first in range(0, K, BS):
@@ -169,16 +188,15 @@ def forward_kernel(
             read,
             times,
             j,
-            row,
-            N,
+            older_births(births, j, FROM_LEAVING or HAS_FAR),
             key,
             far_key,
             value,
             scores,
             deaths,
-            births,
             window,
             scale,
+            False,
             HAS_SCORES,
             FROM_LEAVING,
             HAS_FAR,
@@ -197,16 +215,15 @@ def forward_kernel(
             read,
             times,
             j,
-            row,
-            N,
+            born,
             key,
             far_key,
             value,
             scores,
             deaths,
-            births,
             window,
             scale,
+            True,
             HAS_SCORES,
             FROM_LEAVING,
             HAS_FAR,
@@ -217,6 +234,7 @@ def forward_kernel(
     read = read / tl.where(blind, 1.0, total)[:, None]
     d = tl.arange(0, BD)[None, :]
     inside = (times < T)[:, None] & (d < D)
-    tl.store(output + (head * T + times)[:, None] * D + d, read.to(output.dtype.element_ty), mask=inside)
+    where = head * T * D + times[:, None] * D + d
+    tl.store(output + where, read.to(output.dtype.element_ty), mask=inside)
     log = tl.where(blind, 0.0, m + tl.log(tl.where(blind, 1.0, total)))
     tl.store(sums + head * T + times, log, mask=times < T)

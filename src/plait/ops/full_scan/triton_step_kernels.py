@@ -254,7 +254,10 @@ def gather_step(
     POSITIONS: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ):
-    """Compute dq_t, and dk_t and what reaches h_t without its key: no earlier step reads position κ₀ + t."""
+    """Compute dq_t, dk_t, and the gradient of h_t without the part through its key.
+
+    All three are complete at step t, because no earlier step reads position κ₀ + t.
+    """
     b = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = j < H

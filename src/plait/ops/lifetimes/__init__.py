@@ -75,22 +75,20 @@ def lifetimes(
         raise ShapeError(f"keys: expected floats (B, H, T), got {keys.dtype} {tuple(keys.shape)}")
     rows, heads, steps = keys.shape
     slots = sinks + window + capacity
-    backend = _choose(backend, keys.device.type, capacity)
-    keys = keys.detach().float()
-    keys = keys.masked_fill(keys.isnan(), -torch.inf)
+    backend = _choose(backend, keys.device.type)
+    keys = keys.detach().float().nan_to_num(-torch.inf, torch.inf, -torch.inf)
     if state is None:
         state = empty_state(rows, heads, 0, keys.device)
     else:
         _check_state(state, (rows, heads, slots), keys.device)
-    deaths = _runner(backend)(
-        keys,
-        window=window,
-        capacity=capacity,
-        sinks=sinks,
-        valid=_flags("valid", valid, True, rows, steps, keys.device),
-        reset=_flags("reset", reset, False, rows, steps, keys.device),
-        state=state,
-    )
+    flags: dict[str, Tensor | None] = {"valid": valid, "reset": reset}
+    for name, mark in flags.items():
+        if mark is not None:
+            _check_flags(name, mark, rows, steps, keys.device)
+        elif backend != "triton":  # which has a shortcut where nothing is marked
+            flags[name] = torch.full((rows, steps), name == "valid", device=keys.device)
+    rule = {"window": window, "capacity": capacity, "sinks": sinks}
+    deaths = _runner(backend)(keys, **rule, **flags, state=state)
     sources = _survivors(deaths, slots)
     births = torch.arange(steps, device=keys.device).expand(rows, heads, -1)
     births = torch.cat([state.births, births], dim=2) - steps
@@ -98,33 +96,33 @@ def lifetimes(
     return Lifetimes(deaths, LifetimeState(*after), sources)
 
 
-def _choose(backend: str, device: str, capacity: int) -> str:
+def _choose(backend: str, device: str) -> str:
     check_choice(backend, _NAMES, "backend")
     if backend == "auto":
         # torch.compile can trace tensor functions, but not a call into C++
         if torch.compiler.is_compiling():
             return "torch"
         if device == "cuda":
-            return "torch" if _missing(device, capacity) else "triton"
+            return "torch" if _missing(device) else "triton"
         return "torch" if cpu.missing(device) else "cpu"
     reason = None
     if backend == "cpu":
         reason = cpu.missing(device)
     elif backend == "triton":
-        reason = _missing(device, capacity)
+        reason = _missing(device)
     if reason:
         raise BackendError(f"backend {backend!r} cannot run here: {reason}; use backend='auto'")
     return backend
 
 
 @lru_cache
-def _missing(device: str, capacity: int) -> str | None:
+def _missing(device: str) -> str | None:
     """Return why the Triton kernel cannot run."""
     try:
         from plait.ops.lifetimes import triton_lifetimes
     except ImportError as error:
         return f"it cannot be imported ({error})"
-    return triton_lifetimes.missing(device, capacity)
+    return triton_lifetimes.missing(device)
 
 
 def _runner(backend: str) -> Callable[..., Tensor]:
@@ -147,17 +145,12 @@ def _check_state(state: LifetimeState, shape: tuple[int, int, int], device: torc
             )
 
 
-def _flags(
-    name: str, flags: Tensor | None, default: bool, rows: int, steps: int, device: torch.device
-) -> Tensor:
-    if flags is None:
-        return torch.full((rows, steps), default, device=device)
+def _check_flags(name: str, flags: Tensor, rows: int, steps: int, device: torch.device) -> None:
     if flags.shape != (rows, steps) or flags.dtype != torch.bool or flags.device != device:
         raise ShapeError(
             f"{name}: expected bool {(rows, steps)} on {device}, "
             f"got {flags.dtype} {tuple(flags.shape)} on {flags.device}"
         )
-    return flags
 
 
 def _survivors(deaths: Tensor, slots: int) -> Tensor:

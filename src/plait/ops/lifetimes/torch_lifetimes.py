@@ -14,7 +14,7 @@ from torch import Tensor
 
 from plait.ops.lifetimes.state import SURVIVES, LifetimeState
 
-__all__ = ["Displaced", "lifetimes", "smallest_of_prefixes"]
+__all__ = ["Displaced", "lifetimes", "smallest_of_prefixes", "sort_states"]
 
 # keys, segments between resets, mask of competing states, steps of leaving the window: (B, H, N); capacity
 Displaced = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
@@ -60,7 +60,7 @@ def lifetimes(
 
 def _displaced(keys: Tensor, segment: Tensor, competes: Tensor, left: Tensor, capacity: int) -> Tensor:
     """Return (B, H, N): the step at which the capacity-th better state leaves the window, or `SURVIVES`."""
-    order = _order(keys, torch.where(competes, -segment, 1))
+    order = sort_states(keys, segment, competes)
     beaten = smallest_of_prefixes(order.flatten(0, 1), capacity).view_as(order)
     # an index beyond the last stands for a prefix of fewer than `capacity` states
     arrivals = torch.nn.functional.pad(left, (0, 1), value=SURVIVES)
@@ -97,8 +97,9 @@ def smallest_of_prefixes(values: Tensor, k: int) -> Tensor:
     return torch.where(index < k, count, result)
 
 
-def _order(keys: Tensor, group: Tensor) -> Tensor:
-    """Return the indices sorted by group, then by key (larger first), then by index."""
+def sort_states(keys: Tensor, segment: Tensor, competes: Tensor) -> Tensor:
+    """Return the indices, best first: later segments, larger keys, lower indices; no competitors last."""
+    group = torch.where(competes, -segment, 1)
     bits = (keys + 0.0).view(torch.int32)  # −0.0 + 0.0 is 0.0
     ascending = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
     return torch.argsort(group * 2**32 - ascending, dim=2, stable=True)

@@ -1,8 +1,8 @@
-"""The walk of lifetimes: a program for every row and head, block by block of its states.
+"""The k-th smallest value of every prefix of a permutation: a program for every row.
 
-The program stores the kept states, each with the number of kept states that outrank it. A block of new states
-is compared with them and with itself at once: a state dies at the first arrival after which `capacity` states
-outrank it.
+The wavelet matrix of `torch_lifetimes.smallest_of_prefixes` in one launch. A pass over a bit counts the zeros
+before each value and partitions the values by that bit; then each prefix, a range of the partitioned values,
+moves to the zeros or to the ones. Passes alternate between two buffers, so that one barrier a pass suffices.
 """
 
 from __future__ import annotations
@@ -10,75 +10,63 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["walk_kernel"]
+__all__ = ["BUFFERS", "prefixes_kernel"]
+
+BUFFERS = 8  # of N + 1 numbers for a row: values and counts (two each), first, last, rank, result
 
 
 @triton.jit
-def walk_kernel(
-    keys,
-    segments,
-    competing,
-    left,
-    arrivals,
-    kept_keys,
-    kept_index,
-    kept_beaten,
-    N,
-    capacity,
-    SLOTS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Write the arrival that displaces each state of row and head `program_id(0)`."""
-    row = tl.program_id(0).to(tl.int64)
-    s, n = tl.arange(0, SLOTS), tl.arange(0, BLOCK)
-    filled = tl.full([], 0, tl.int32)  # states kept, all of them of segment `current`
-    current = tl.full([], -1, tl.int32)
-    for first in range(0, N, BLOCK):
-        half = row * 2 + (first // BLOCK) % 2
-        other = row * 2 + 1 - (first // BLOCK) % 2
-        has = s < filled
-        key_s = tl.load(kept_keys + half * SLOTS + s, mask=has, other=0.0)
-        j_s = tl.load(kept_index + half * SLOTS + s, mask=has, other=0)
-        beaten_s = tl.load(kept_beaten + half * SLOTS + s, mask=has, other=0)
-        j_n = first + n
-        inside = j_n < N
-        key_n = tl.load(keys + row * N + j_n, mask=inside, other=0.0)
-        segment_n = tl.load(segments + row * N + j_n, mask=inside, other=-1)
-        enters = inside & (tl.load(competing + row * N + j_n, mask=inside, other=0) != 0)
+def prefixes_kernel(order, scratch, smallest, N, k, BITS, BLOCK: tl.constexpr):
+    """Write, for the value at r of row `program_id(0)`, the k-th smallest of the first r values, or N.
 
-        # Kept states were born earlier, so they win ties.
-        meets = has[:, None] & (enters & (segment_n == current))[None, :]
-        loses = (meets & (key_n[None, :] > key_s[:, None])).to(tl.int32)
-        counts = beaten_s[:, None] + tl.cumsum(loses, axis=1)
-        dies_s = tl.sum((counts < capacity).to(tl.int32), axis=1)  # index within the block, BLOCK for none
-        displaced = has & (dies_s < BLOCK)
-        arrival = tl.load(left + row * N + first + dies_s, mask=displaced, other=0)
-        tl.store(arrivals + row * N + j_s, arrival, mask=displaced)
-        after_s = beaten_s + tl.sum(loses, axis=1)
-
-        begins = tl.sum((meets & (key_n[None, :] <= key_s[:, None])).to(tl.int32), axis=0)
-        rivals = enters[:, None] & enters[None, :] & (segment_n[:, None] == segment_n[None, :])
-        ties = (key_n[None, :] == key_n[:, None]) & (n[None, :] < n[:, None])
-        loses = (rivals & ((key_n[None, :] > key_n[:, None]) | ties)).to(tl.int32)
-        counts = begins[:, None] + tl.cumsum(loses, axis=1)
-        dies_n = tl.sum((counts < capacity).to(tl.int32), axis=1)
-        displaced = enters & (dies_n < BLOCK)
-        arrival = tl.load(left + row * N + first + dies_n, mask=displaced, other=0)
-        tl.store(arrivals + row * N + j_n, arrival, mask=displaced)
-        after_n = begins + tl.sum(loses, axis=1)
-
-        latest = tl.max(tl.where(inside, segment_n, -1), axis=0)
-        stays_s = has & (dies_s == BLOCK) & (latest == current)
-        stays_n = enters & (dies_n == BLOCK) & (segment_n == latest)
-        slot_s = tl.cumsum(stays_s.to(tl.int32), axis=0) - 1
-        filled = tl.sum(stays_s.to(tl.int32), axis=0)
-        slot_n = filled + tl.cumsum(stays_n.to(tl.int32), axis=0) - 1
-        filled += tl.sum(stays_n.to(tl.int32), axis=0)
-        current = latest
-        tl.store(kept_keys + other * SLOTS + slot_s, key_s, mask=stays_s)
-        tl.store(kept_index + other * SLOTS + slot_s, j_s, mask=stays_s)
-        tl.store(kept_beaten + other * SLOTS + slot_s, after_s, mask=stays_s)
-        tl.store(kept_keys + other * SLOTS + slot_n, key_n, mask=stays_n)
-        tl.store(kept_index + other * SLOTS + slot_n, j_n, mask=stays_n)
-        tl.store(kept_beaten + other * SLOTS + slot_n, after_n, mask=stays_n)
-        tl.debug_barrier()  # the next block reads what other threads have written
+    `order` and `smallest` are (R, N), the latter indexed by value; N stands for a prefix of fewer than k.
+    """
+    row, n = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    order += row * N
+    smallest += row * N
+    scratch += row * 8 * (N + 1)
+    at_first, at_last = scratch + 4 * (N + 1), scratch + 5 * (N + 1)
+    at_rank, at_result = scratch + 6 * (N + 1), scratch + 7 * (N + 1)
+    for passed in range(BITS):
+        bit, half = BITS - 1 - passed, passed % 2
+        # the values are 0 … N − 1, so the number of zeros is known before they are counted
+        below = 1 << bit
+        zeros = N // (2 * below) * below + tl.minimum(N % (2 * below), below)
+        source, target = scratch + half * (N + 1), scratch + (1 - half) * (N + 1)
+        counts = scratch + (2 + half) * (N + 1)
+        counted = tl.full([], 0, tl.int32)
+        for begin in range(0, N, BLOCK):
+            i = begin + n
+            inside = i < N
+            value = tl.load(order + i, mask=inside & (passed == 0), other=0)
+            value += tl.load(source + i, mask=inside & (passed > 0), other=0)
+            digit = (value >> bit) & 1
+            is_zero = tl.where(inside, 1 - digit, 0)
+            before = counted + tl.cumsum(is_zero, axis=0) - is_zero
+            tl.store(counts + i, before, mask=inside)
+            tl.store(target + tl.where(digit == 1, zeros + i - before, before), value, mask=inside)
+            counted += tl.sum(is_zero, axis=0)
+        tl.store(counts + N, zeros)
+        tl.debug_barrier()  # the counts and the next pass's values are read by other threads
+        for begin in range(0, N, BLOCK):
+            i = begin + n
+            inside, later = i < N, (i < N) & (passed > 0)
+            first = tl.load(at_first + i, mask=later, other=0)
+            last = tl.where(passed > 0, tl.load(at_last + i, mask=later, other=0), i)
+            rank = tl.where(passed > 0, tl.load(at_rank + i, mask=later, other=0), k)
+            result = tl.load(at_result + i, mask=later, other=0)
+            before_first = tl.load(counts + first, mask=inside, other=0)
+            before_last = tl.load(counts + last, mask=inside, other=0)
+            among_zeros = before_last - before_first
+            is_one = rank > among_zeros
+            tl.store(at_first + i, tl.where(is_one, zeros + first - before_first, before_first), mask=inside)
+            tl.store(at_last + i, tl.where(is_one, zeros + last - before_last, before_last), mask=inside)
+            tl.store(at_rank + i, tl.where(is_one, rank - among_zeros, rank), mask=inside)
+            tl.store(at_result + i, tl.where(is_one, result + below, result), mask=inside)
+    tl.debug_barrier()
+    for begin in range(0, N, BLOCK):
+        i = begin + n
+        inside = i < N
+        known = inside & (i >= k)
+        result = tl.where(known, tl.load(at_result + i, mask=known & (BITS > 0), other=0), N)
+        tl.store(smallest + tl.load(order + i, mask=inside, other=0), result, mask=inside)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Tensors", "replayed"]
+__all__ = ["Tensors", "end_failed_capture", "replayed"]
 
 # A graph of more steps than this is not worth its memory: its launches take longer than its work.
 LONGEST_GRAPH = 1024
@@ -47,6 +47,12 @@ def replayed(function: Callable[..., Tensors], tensors: Tensors, name: tuple[Any
             buffer.copy_(tensor)
     graph.replay()
     return tuple(None if result is None else result.clone() for result in results)
+
+
+def end_failed_capture() -> None:
+    """Take torch's generators out of capture mode, in which every later draw would be an error."""
+    for generator in torch.cuda.default_generators:
+        generator.graphsafe_set_state(generator.clone_state())
 
 
 def _capture(function: Callable[..., Tensors], tensors: Tensors) -> tuple[Any, Tensors, Tensors]:

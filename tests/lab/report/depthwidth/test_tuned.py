@@ -25,14 +25,14 @@ def runs_of(lead: float, name: str = "depthwidth-tuned") -> list[RunFolder]:
     """Return runs in which 0.064 is best, and after 20 updates two layers lead one at the larger size."""
     runs = []
     for job in jobs_of(experiment_named(name, smoke=True), Path("nowhere")):
-        model, recipe = job.description["model"], job.description["recipe"]
+        model, recipe = job.spec.parts()["model"], job.spec.parts()["recipe"]
         large = 12 * model["depth"] * model["width"] ** 2 > 10_000
         loss = 2.0 - 0.1 * (recipe["peak"] == 0.064) - 0.1 * large
         if model["depth"] == 2 and large and recipe["updates"] == 20:
             loss -= lead
         if model["depth"] == 2 and not large:
             loss += 0.05
-        runs.append(run(job.description, loss, loss))
+        runs.append(run(job.spec.to_json(), loss, loss))
     return runs
 
 

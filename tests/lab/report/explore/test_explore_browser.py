@@ -131,7 +131,7 @@ def test_sliders_redraw_the_laws(open_page, ask):
     assert "eigenvalues=0.6%2C-0.5" in state(page)
     assert "window=4" in state(page)
     assert dict(curves(page, "#gradients-law"))["λ = 0.6, law"] != before
-    says = ask("reach", eigenvalues="0.6,-0.5", window=4)["says"]
+    says = ask("reach", eigenvalues="0.6,-0.5", window=4)["summary"]
     assert says in page.locator("#panel-gradients").inner_text()
     slide(page, "from h_t, t", 16)
     settled(page)

@@ -27,10 +27,10 @@ def test_every_state_is_accounted_for(window, capacity, steps, draw):
         step, there = found[t], {state + 1 for state in [*near, *far]}
         assert [state for state, _, _ in step["states"]] == sorted(there)
         assert step["kept"] == sorted(state + 1 for state in far)
-        assert step["arrived"] == [t + 1]
-        assert step["lost"] == sorted(before - there)
+        assert step["added"] == [t + 1]
+        assert step["evicted"] == sorted(before - there)
         gone = t - window + 1  # the state, counted from 1, that leaves the window at this step
-        assert step["moved"] == ([gone] if gone - 1 in far else [])
+        assert step["retained"] == ([gone] if gone - 1 in far else [])
         before = there
 
 
@@ -40,7 +40,7 @@ def test_weights_follow_their_states():
     (step,) = memory_timeline(born, weights, relevance, None)
     assert step["states"] == [[1, 0.25, 2.0], [2, 0.125, 3.0], [3, 0.5, 1.0]]
     assert step["kept"] == [1, 2, 3], "without a window all is kept"
-    assert step["moved"] == []
+    assert step["retained"] == []
 
 
 def test_of_many_states_the_largest_weights_are_shown():
@@ -49,4 +49,4 @@ def test_of_many_states_the_largest_weights_are_shown():
     weights = np.linspace(1, 0, count)[None]
     (step,) = memory_timeline(born, weights, weights, None)
     assert [state for state, _, _ in step["states"]] == list(range(1, MOST + 1))
-    assert step["held"] == count
+    assert step["count"] == count

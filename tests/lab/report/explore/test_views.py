@@ -40,8 +40,8 @@ def test_memory_is_the_trace_of_the_run(ask, relrnn, library_folder):
 def test_samples_differ_and_answers_are_the_networks(ask, relrnn):
     first, second = (ask("memory", run=relrnn, sample=n) for n in (0, 1))
     assert first["inputs"] != second["inputs"]
-    assert len(first["answers"]) == first["steps"] == 32
-    assert set(first["answers"]) <= {"·", *"12345678"}
+    assert len(first["predictions"]) == first["steps"] == 32
+    assert set(first["predictions"]) <= {"·", *"12345678"}
 
 
 def test_a_run_without_memory_is_not_offered(ask):
@@ -87,7 +87,7 @@ def test_a_table_and_a_policy_are_traced_like_any_other(tmp_path, monkeypatch):
     table, episode = sorted(views, key=lambda view: "CartPole" in view["title"])
     assert table["title"].startswith("rellstm on csv table.csv: kind")
     assert set(table["targets"]) == {"a", "b"}
-    assert set(table["answers"]) <= {"a", "b"}
+    assert set(table["predictions"]) <= {"a", "b"}
     assert set(episode["inputs"]) <= {"0", "1", "the end"}
     for view in views:
         assert view["kind"] == "rows"
@@ -123,8 +123,8 @@ def test_runs_are_listed_and_the_example_is_shown_without_torch(library_folder):
 
 def test_the_example_is_a_trace_like_any_other(ask, relrnn):
     example, own = ask("memory", run="example"), ask("memory", run=relrnn)
-    assert set(example) == {*own, "made", "step"}
-    assert example["answers"][-10:] == example["targets"][-10:], "it was learned"
+    assert set(example) == {*own, "command", "step"}
+    assert example["predictions"][-10:] == example["targets"][-10:], "it was learned"
     assert len(example["layers"][0]) == example["steps"] == len(example["inputs"])
     weights = np.array([sum(weight for _, weight, _ in step["states"]) for step in example["layers"][0]])
     assert weights == pytest.approx(np.ones(40), abs=2e-3)
@@ -213,7 +213,7 @@ def test_the_path_is_one_and_has_the_fewest_steps(ask):
         assert (begin, times[-1], len(times) - 1) == (start, 14, depth)
         for at, now in zip([begin, *(t + 1 for t in times[:-1])], times, strict=True):
             assert now == at or at in found["sets"][now - 1], "each hop is read by the step it leads to"
-        assert found["says"].startswith(f"From h_{start} to s_14: {depth} recurrent step")
+        assert found["summary"].startswith(f"From h_{start} to s_14: {depth} recurrent step")
 
 
 def test_recorded_norms_are_shown_from_the_end(ask, library_folder):

@@ -135,8 +135,8 @@ _SLOTS = {"window": 10, "capacity": 15}
 _LEARNED = {**_SLOTS, "relevance": "learned"}
 _BATCHES = {"batch_size": 32, "clip": 0.1}
 # Half the learning rate, relative clipping of the gradient's norm, and a decaying schedule: at these delays
-# orth-RNN and MemRNN diverged or stalled without. RelRNN and RelLSTM were worse with the last two
-# (`table5-tried`).
+# orth-RNN and MemRNN diverged or stalled without these settings. RelRNN and RelLSTM were worse with the
+# clipping and the schedule (`table5-tried`).
 STEADY = {"relative_clip": 100.0, "schedule": "settle"}
 # Skips gradients that are non-finite or a million times the usual norm; a lower threshold keeps RelRNN from
 # learning. Without it 7 of 31 runs of RelRNN ended in such a gradient, with it 1 of 27, at a delay of 2000.

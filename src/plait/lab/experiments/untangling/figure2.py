@@ -11,7 +11,7 @@ from plait.lab.experiments.untangling.size import Size
 __all__ = ["figure2"]
 
 MODELS = ("MemRNN", "RelRNN", "RelLSTM")
-_FULL = {"updates": 6_000, "gradients_every": 250, "until_accuracy": None}
+_FULL = {"updates": 3_000, "gradients_every": 250, "until_accuracy": None}
 
 
 def figure2(size: Size, recipe: str = "published") -> Experiment:
@@ -35,7 +35,7 @@ def figure2(size: Size, recipe: str = "published") -> Experiment:
         seeds=size.seeds,
         runs=tuple(runs),
         notes=(
-            f"Delay {delay}; 6,000 updates, whatever is reached, and the norms every 250 updates.",
+            f"Delay {delay}; 3,000 updates, whatever is reached, and the norms every 250 updates.",
             "The figure carries no data to compare with, and the paper names no delay.",
             OURS[2],
         ),

@@ -103,7 +103,7 @@ def reach_view(query: Mapping[str, str]) -> dict[str, Any]:
         "alone": _log10(log_norm(back[:, None] * sizes[None, :])),
         "depth": depth.tolist(),
         "kappa": support.kappa,
-        "says": _reach_text(support.kappa, int(depth.max()), length, bool(positive)),
+        "summary": _reach_text(support.kappa, int(depth.max()), length, bool(positive)),
     }
 
 
@@ -128,7 +128,7 @@ def path_view(query: Mapping[str, str]) -> dict[str, Any]:
     return {
         "sets": [support.attended(m).tolist() for m in range(1, steps + 1)],
         "path": [start, *path.times],
-        "says": (
+        "summary": (
             f"From h_{start} to s_{steps}: {path.degree} recurrent step{'s' * (path.degree != 1)} with "
             f"attention, {steps - start} without; {paths:,} path{'s' * (paths != 1)} in all."
         ),

@@ -75,7 +75,7 @@ def memory_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _example() -> dict[str, Any]:
-    """Load a recorded trace of a trained run; `made` is the command that trains it."""
+    """Load a recorded trace of a trained run; `command` trains it."""
     path = Path(__file__).with_name("example.json")
     example: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return example
@@ -96,7 +96,7 @@ def _traced(folder: Path, changed: int, sample: int) -> dict[str, Any]:
     traces = [trace.merged() for trace in traces]
     window = record.description["model"].get("window")
     predicted = logits[:, 0, 0] if isinstance(task, CsvTask) and not task.classes else logits[:, 0].argmax(-1)
-    answers = [None] * (len(batch.inputs) - len(logits)) + predicted.tolist()
+    predictions = [None] * (len(batch.inputs) - len(logits)) + predicted.tolist()
     return {
         "run": record.id,
         "title": f"{record.model} on {record.task}, {record.updates:,} updates",
@@ -104,7 +104,7 @@ def _traced(folder: Path, changed: int, sample: int) -> dict[str, Any]:
         "window": window,
         "capacity": record.description["model"].get("capacity"),
         "most": MOST,
-        **_axis(task, batch, answers),
+        **_axis(task, batch, predictions),
         "layers": [
             memory_timeline(
                 trace.born[:, 0].numpy(), trace.weights[:, 0].numpy(), trace.relevance[:, 0].numpy(), window
@@ -145,7 +145,7 @@ def _played(folder: Path, changed: int, sample: int) -> dict[str, Any]:
         "kind": "rows",
         "inputs": [step.action or "the end" for step in steps],
         "targets": [None] * len(steps),
-        "answers": [None] * len(steps),
+        "predictions": [None] * len(steps),
         "layers": layers,
     }
 
@@ -190,12 +190,12 @@ def _sample(task: Task, recipe: dict[str, Any], sample: int) -> Any:
     raise ConfigError(f"sample: expected 0 to {skipped - 1}, got {sample}")
 
 
-def _axis(task: Task, batch: Any, answers: list[Any]) -> dict[str, Any]:
+def _axis(task: Task, batch: Any, predictions: list[Any]) -> dict[str, Any]:
     """Return inputs, targets and predictions: symbols as characters, or pixels as shades from 0 to 255."""
     from plait.lab.tasks import IGNORE, CsvTask, ImageTask, LanguageTask
 
     if isinstance(task, CsvTask):
-        return _rows(task, batch, answers)
+        return _rows(task, batch, predictions)
     inputs = task.plain_inputs(batch.inputs[:, 0])
     targets = [None if value == IGNORE else value for value in batch.targets[:, 0].tolist()]
     targets = [None] * (len(inputs) - len(targets)) + targets
@@ -205,15 +205,17 @@ def _axis(task: Task, batch: Any, answers: list[Any]) -> dict[str, Any]:
             "inputs": [max(step) for step in inputs],
             "image": _image(task, batch),
             "targets": targets,
-            "answers": answers,
+            "predictions": predictions,
         }
     name = task.decode if isinstance(task, LanguageTask) else _symbol(getattr(task, "marker", -1))
-    text = [[None if value is None else name(value) for value in line] for line in (inputs, targets, answers)]
+    text = [
+        [None if value is None else name(value) for value in line] for line in (inputs, targets, predictions)
+    ]
     kind = "text" if isinstance(task, LanguageTask) else "symbols"
-    return {"kind": kind, "inputs": text[0], "targets": text[1], "answers": text[2], "codes": inputs}
+    return {"kind": kind, "inputs": text[0], "targets": text[1], "predictions": text[2], "codes": inputs}
 
 
-def _rows(task: CsvTask, batch: Batch, answers: list[Any]) -> dict[str, Any]:
+def _rows(task: CsvTask, batch: Batch, predictions: list[Any]) -> dict[str, Any]:
     """Return the rows of a table as texts: the network's inputs, which are standardised, and the target."""
     inputs = [", ".join(f"{value:.2g}" for value in row) for row in batch.inputs[:, 0].tolist()]
 
@@ -228,7 +230,7 @@ def _rows(task: CsvTask, batch: Batch, answers: list[Any]) -> dict[str, Any]:
         "kind": "rows",
         "inputs": inputs,
         "targets": [shown(value) for value in targets],
-        "answers": [shown(value) for value in answers],
+        "predictions": [shown(value) for value in predictions],
     }
 
 

@@ -21,8 +21,8 @@ def memory_timeline(
     """Return the contents of the memory at every step; states are named by their step, counted from 1.
 
     `states` is a list of [state, weight, relevance] in the order of time; a state is in the window if it is
-    among the last `window`, and `kept` lists the others. `arrived` were added at this step, `moved` have left
-    the window and are kept from now on, `lost` were evicted since the step before.
+    among the last `window`, and `kept` lists the others. `added` came at this step, `retained` have left the
+    window and are kept from now on, `evicted` went since the step before; `count` is the number of all.
 
     Args:
         born: (T, κ), the step, counted from 0, of the state in a slot; −1 for an empty slot.
@@ -32,7 +32,7 @@ def memory_timeline(
 
     >>> born = np.array([[0, -1], [0, 1], [2, 1]])
     >>> timeline = memory_timeline(born, np.ones((3, 2)), np.zeros((3, 2)), window=1)
-    >>> [(step["kept"], step["arrived"], step["moved"], step["lost"]) for step in timeline]
+    >>> [(step["kept"], step["added"], step["retained"], step["evicted"]) for step in timeline]
     [([], [1], [], []), ([1], [2], [1], []), ([2], [3], [2], [1])]
     """
     timeline: list[dict[str, Any]] = []
@@ -42,15 +42,15 @@ def memory_timeline(
         slots = np.flatnonzero(slot_steps >= 0)
         present = {int(state) + 1 for state in slot_steps[slots]}
         kept = {state for state in present if window is None or state <= step + 1 - window}
-        arrived = sorted(present - before)
+        added = sorted(present - before)
         timeline.append(
             {
                 "states": _states(slot_steps, weights[step], relevance[step], slots),
-                "held": len(present),
+                "count": len(present),
                 "kept": _latest(kept),
-                "arrived": arrived,
-                "moved": [] if window is None else sorted((kept - kept_before) & before),
-                "lost": _latest(before - present),
+                "added": added,
+                "retained": [] if window is None else sorted((kept - kept_before) & before),
+                "evicted": _latest(before - present),
             }
         )
         before, kept_before = present, kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -188,6 +188,9 @@ class PolicySpec(RunSpec):
 
     def parts(self) -> dict[str, dict[str, Any]]:
         return {"task": self.family.task, "model": self.model.to_json(), "recipe": self.ppo.values()}
+
+    def with_seed(self, seed: int) -> PolicySpec:
+        return replace(self, ppo=self.ppo.changed(seed=seed))
 
 
 def policy_spec(

@@ -70,9 +70,9 @@ function build(panel) {
       drawLaw(law, first.laws, names);
       words.replaceChildren(...first.parts.map(part));
       drawReach(reach, second);
-      reachWords.replaceChildren(second.says);
+      reachWords.replaceChildren(second.summary);
       path.show((width) => drawPaths(third, width), () => [["step", "reads"], ...third.sets.map((set, m) => [m + 1, set.join(" ")])]);
-      pathWords.replaceChildren(third.says);
+      pathWords.replaceChildren(third.summary);
     } catch (error) {
       trouble.replaceChildren(failure(error));
     }

@@ -58,8 +58,8 @@ function build(panel, runs) {
       return;
     }
     self.trace = trace;
-    sample.node.hidden = Boolean(trace.made);
-    origin.replaceChildren(...(trace.made ? ["This example is shipped with plait; ", el("code", null, trace.made), " trained it. Ten symbols are shown, then blanks and a marker (▮), then the ten symbols are asked for, one a step. At each of these steps the network reads the state of the step that showed the symbol, or of one just after it. Move the step to see it. Your own runs with a checkpoint and a memory are shown here instead."] : []));
+    sample.node.hidden = Boolean(trace.command);
+    origin.replaceChildren(...(trace.command ? ["This example is shipped with plait; ", el("code", null, trace.command), " trained it. Ten symbols are shown, then blanks and a marker (▮), then the network must name the ten symbols, one a step. At each of these steps the network reads the state of the step that showed the symbol, or of one just after it. Move the step to see it. Your own runs with a checkpoint and a memory are shown here instead."] : []));
     layer.input.replaceChildren(...self.trace.layers.map((_, i) => el("option", { value: i + 1 }, i + 1)));
     layer.node.hidden = self.trace.layers.length < 2;
     time.input.max = self.trace.steps;
@@ -95,15 +95,15 @@ const list = (states) => states.length ? states.join(", ") : "none";
 function sentence(trace, here, step) {
   const window = trace.window === null ? [] : here.states.map(([state]) => state).filter((state) => setOf(trace, state, step) === "window");
   const parts = [
-    `${trace.title}. Step ${step}: ${here.held} states can be read`,
+    `${trace.title}. Step ${step}: ${here.count} states can be read`,
     trace.window === null ? null : `window ${window.length ? `${window[0]}–${window[window.length - 1]}` : "empty"}`,
-    `kept ${list(here.kept)}`, `came ${list(here.arrived)}`,
-    here.moved.length ? `left the window and is kept: ${list(here.moved)}` : null,
-    here.lost.length ? `lost ${list(here.lost)}` : "nothing lost",
-    here.held > here.states.length ? `the ${trace.most} largest weights are shown` : null,
+    `kept ${list(here.kept)}`, `added ${list(here.added)}`,
+    here.retained.length ? `left the window and is kept: ${list(here.retained)}` : null,
+    here.evicted.length ? `evicted ${list(here.evicted)}` : "nothing evicted",
+    here.count > here.states.length ? `the ${trace.most} largest weights are shown` : null,
   ];
-  const target = trace.targets[step - 1], answer = trace.answers[step - 1];
-  if (target !== null && answer !== null) parts.push(`target “${target}”, answer “${answer}”`);
+  const target = trace.targets[step - 1], prediction = trace.predictions[step - 1];
+  if (target !== null && prediction !== null) parts.push(`target “${target}”, prediction “${prediction}”`);
   return `${parts.filter(Boolean).join("; ")}.`;
 }
 

@@ -49,7 +49,7 @@ export function drawMoment(trace, here, step, width) {
     drawn.append(svg("rect", { x, y: below, width: wide, height: deep, fill, opacity: 0.55 }));
     drawn.append(svg("rect", { x, y: middle - 2, width: wide, height: 2, fill })); // marks a readable state even if its weight is 0
   }
-  for (const [states, sign, tone] of [[here.arrived, "▼", "c2"], [here.moved, "◆", "c1"], [here.lost, "✕", "bad"]]) {
+  for (const [states, sign, tone] of [[here.added, "▼", "c2"], [here.retained, "◆", "c1"], [here.evicted, "✕", "bad"]]) {
     states.forEach((state) => text(X.at(state), top - 8, sign, { fill: color(tone), "text-anchor": "middle", "data-sign": sign }));
   }
   text(LEFT - 5, top + 9, +largest.toPrecision(2), { "text-anchor": "end" });
