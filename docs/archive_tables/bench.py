@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from archive_tables.records import DASH, RESULTS, by, lines, table, whole
+from plait.lab.bench.sweep import memory_group
 
 
 def _file(name: str) -> dict[str, Any]:
@@ -110,6 +113,37 @@ def to_earned(*names: str) -> str:
         for cells in [{(row["T"], row["B"]): row for row in same}]
     ]
     return table(["layer", *(f"({t}, {b})" for t, b in shapes)], body)
+
+
+def sizes(name: str) -> str:
+    """Return the cells of a sweep by kind of memory: failures, backends, ratios to torch.nn.LSTM."""
+    groups = by(_file(name)["cells"], lambda record: memory_group(record["cell"]))
+    body = []
+    for group, records in sorted(groups.items()):
+        ratios = [record["ratio"] for record in records if record.get("ratio")]
+        ran = Counter(backend for record in records for backend in record["backends"])
+        body.append(
+            [
+                group,
+                len(records),
+                sum(bool(record["failures"]) for record in records),
+                ", ".join(f"{backend} {count}" for backend, count in ran.most_common()),
+                len(ratios),
+                f"{statistics.median(ratios):.2f}" if ratios else DASH,
+                f"{max(ratios):.2f}" if ratios else DASH,
+            ]
+        )
+    return table(["memory", "cells", "failed", "backends", "timed", "median ratio", "largest"], body)
+
+
+def slowest(name: str, count: int = 8) -> str:
+    """Return the slowest cells of a sweep."""
+    timed = [record for record in _file(name)["cells"] if record.get("ratio")]
+    body = [
+        [r["title"], " + ".join(r["backends"]), _digits(r["ms"]), f"{r['ratio']:.2f}"]
+        for r in sorted(timed, key=lambda record: -record["ratio"])[:count]
+    ]
+    return table(["cell", "backend", "ms", "ratio"], body)
 
 
 def stream() -> str:
@@ -254,7 +288,7 @@ def _milliseconds(row: dict[str, Any]) -> str:
     return f"{_digits(row['ms'])} ± {_digits(row['spread ms'])}"
 
 
-CLUSTER = [f"bench/h200-{name}" for name in ("cluster-fourth", "cluster-full-messages")]
+CLUSTER = [f"bench/h200-{name}" for name in ("cluster-fifth", "cluster-full-fifth")]
 EARLIER = [
     f"bench/h200-{name}"
     for name in (
@@ -267,6 +301,8 @@ EARLIER = [
         "cluster-rows",
         "cluster-third",
         "cluster-third-learned",
+        "cluster-fourth",
+        "cluster-full-messages",
     )
 ]
 TRITON = [f"bench/h200-{name}" for name in ("hidden128", "scans", "hidden1024", "bf16")]
@@ -276,13 +312,18 @@ FLEX_H200 = [f"bench/h200-attention-first-{steps}" for steps in (8192, 32768)]
 
 BLOCKS = {
     "cluster, files": lambda: origin(*CLUSTER),
-    "cluster": lambda: layers("bench/h200-cluster-fourth"),
-    "cluster, learned": lambda: to_earned("bench/h200-cluster-fourth"),
-    "cluster, messages": lambda: layers("bench/h200-cluster-full-messages"),
+    "cluster": lambda: layers("bench/h200-cluster-fifth"),
+    "cluster, learned": lambda: to_earned("bench/h200-cluster-fifth"),
+    "cluster, full": lambda: layers("bench/h200-cluster-full-fifth"),
+    "sizes, files": lambda: origin("bench/h200-sizes"),
+    "sizes": lambda: sizes("bench/h200-sizes"),
     "earlier, files": lambda: origin(*EARLIER),
     **{f"earlier, {name.partition('h200-')[2]}": (lambda name=name: layers(name)) for name in EARLIER},
     "triton, files": lambda: origin(*TRITON),
     **{f"triton, {name.partition('h200-')[2]}": (lambda name=name: layers(name)) for name in TRITON},
+    "cpu sizes, files": lambda: origin("bench/cpu-sizes"),
+    "cpu sizes": lambda: sizes("bench/cpu-sizes"),
+    "cpu sizes, slowest": lambda: slowest("bench/cpu-sizes"),
     "epochs, files": lambda: origin("bench/h200-tasks", "bench/h200-tasks-tf32"),
     "epochs": lambda: epochs("bench/h200-tasks", "bench/h200-tasks-tf32"),
     "cpu, files": lambda: origin(*CPU),

@@ -78,8 +78,9 @@ def tensors_of(state):
 
 def passes(model, x, state=None, reset=None, with_state=False):
     """Return the results of a call, and the gradients of the weights and of what else requires them."""
-    torch.manual_seed(5)
-    output, end = model(x, state, reset=reset)
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        output, end = model(x, state, reset=reset)
     loss = (output * torch.arange(output.numel(), device=x.device).view_as(output).sin()).sum()
     if with_state:
         loss = loss + end.hidden.square().sum() + end.memory[0].slots.sin().sum()
@@ -117,9 +118,8 @@ def check_calls(plain, captured, device):
         assert_same(passes(plain, x), passes(captured, x))
         assert_same(passes(plain, x, reset=reset), passes(captured, x, reset=reset))
         with torch.no_grad():
-            torch.manual_seed(2)
-            one = plain(x)
-            torch.manual_seed(2)
+            with torch.random.fork_rng():
+                one = plain(x)
             assert_same(one, captured(x))
         if not plain.bidirectional:
             state = one[1].map(lambda t: t.requires_grad_() if t.is_floating_point() else t)
@@ -135,6 +135,18 @@ def test_replayed_calls_are_the_calls(pretended, model, options):
     plain, captured = pair(model, **options)
     check_calls(plain, captured, "cpu")
     assert PretendedGraph.replays > 20
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_backward_pass_can_run_twice():
+    plain, captured = pair(device="cuda", hidden_size=128)
+    x = torch.randn(50, 6, 4, device="cuda")
+    passes(captured, x), passes(captured, x)
+    for model in (plain, captured):
+        loss = model(x)[0].square().sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+    assert_same([p.grad for p in plain.parameters()], [p.grad for p in captured.parameters()])
 
 
 @pytest.mark.gpu
@@ -160,21 +172,30 @@ def test_training_is_the_same(pretended):
     assert PretendedGraph.replays >= 16
 
 
-def test_moved_and_frozen_weights_are_captured_again(pretended):
+def replace_weight(model):
+    torch.manual_seed(3)
+    model.layers[0].cell.weight_ih = torch.nn.Parameter(torch.randn(32, 4))
+
+
+def unfreeze_weight(model):
+    model.layers[0].cell.weight_hh.requires_grad_(True)
+
+
+@pytest.mark.parametrize("change", [replace_weight, unfreeze_weight])
+def test_moved_and_unfrozen_weights_are_captured_again(pretended, change):
     plain, captured = pair()
     x = torch.randn(5, 2, 4)
-    for _ in range(3):
-        passes(captured, x)
     for model in (plain, captured):
-        torch.manual_seed(3)
-        model.layers[0].cell.weight_ih = torch.nn.Parameter(torch.randn(32, 4))
-        model.layers[0].cell.bias.requires_grad_(False)
+        model.layers[0].cell.weight_hh.requires_grad_(False)
+        for _ in range(3):
+            model(x)[0].sum().backward()
+        model.zero_grad()
+        change(model)
     for _ in range(3):
         one, other = plain(x)[0], captured(x)[0]
         assert torch.equal(one, other)
         one.sum().backward()
         other.sum().backward()
-    assert captured.layers[0].cell.bias.grad is None
     assert_same([p.grad for p in plain.parameters()], [p.grad for p in captured.parameters()])
 
 
@@ -227,6 +248,38 @@ def test_results_are_not_overwritten_and_states_are_checked(pretended):
         wrong.memory[0].born.fill_(99)
         with pytest.raises(ShapeError, match="born"):
             captured(x, wrong)
+
+
+def test_gradients_are_not_overwritten_and_absent_ones_are_zero(pretended):
+    plain, captured = pair()
+    for _ in range(2):
+        captured(torch.randn(5, 2, 4))[0].sum().backward()
+    gradients = []
+    for part in ("hidden", "output", "cell_state", "output"):
+        x = torch.randn(5, 2, 4)
+        for model in (plain, captured):
+            output, state = model(x)
+            root = output if part == "output" else getattr(state, part)
+            gradients.append(torch.autograd.grad(root.square().sum(), [*model.parameters()]))
+    for one, other in zip(gradients[::2], gradients[1::2], strict=True):
+        assert_same(one, other)
+
+
+@pytest.mark.parametrize("part", ["reset", "hidden", "slots"])
+def test_every_argument_is_copied_in(pretended, part):
+    plain, captured = pair()
+    torch.manual_seed(4)
+    for _ in range(4):
+        x, reset = torch.ones(5, 2, 4), None
+        state = plain(x)[1].detach()
+        if part == "reset":
+            reset = torch.rand(5, 2) < 0.5
+        elif part == "hidden":
+            state = state.replace(hidden=torch.randn(1, 2, 8))
+        else:
+            state.memory[0].slots.copy_(torch.randn(2, 5, 8))
+        assert_same(passes(plain, x, state, reset), passes(captured, x, state, reset))
+    assert PretendedGraph.replays
 
 
 def test_only_the_last_kinds_are_kept_and_copies_start_without(pretended, monkeypatch):

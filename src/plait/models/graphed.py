@@ -145,7 +145,8 @@ class Recording:
         wanted = [source for source in self._sources if source.requires_grad]
         roots = [tensor for tensor in outputs if tensor.requires_grad]
         arriving = [tensor for tensor in self._arriving if tensor is not None]
-        gradients = iter(torch.autograd.grad(roots, wanted, arriving, allow_unused=True))
+        # Retained, so that the capture does not use the activations' memory again: it may be replayed twice.
+        gradients = iter(torch.autograd.grad(roots, wanted, arriving, retain_graph=True, allow_unused=True))
         return [next(gradients) if source.requires_grad else None for source in self._sources]
 
     def _warm_up(self, run: Callable[[], list[Tensor]], saves: bool) -> None:

@@ -304,6 +304,8 @@ def train_scores(
     }
 
     def learner(group: Group) -> ScoresLearner:
+        if group.size > 1:
+            raise ConfigError(f"cache: expected one process, got {group.size}; leave torchrun out")
         return ScoresLearner(language, pieces, options, start)
 
     fitted = train(
