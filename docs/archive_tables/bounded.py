@@ -41,7 +41,8 @@ def copy_cells() -> Cells:
     planned = planned_cells("bounded-transformer", "published", *archives("bounded"))
     for (row, column), runs in sorted(planned.items(), key=lambda cell: int(cell[0][0].split()[-1])):
         cells.setdefault(column, {})[row] = runs
-    return cells
+    plan = dict.fromkeys(column for _, column in settings("bounded-transformer").values())
+    return {column: cells[column] for column in plan if column in cells}
 
 
 def _by_row(cells: Cells, show: Callable[[Sequence[Attempt]], str]) -> str:
@@ -188,7 +189,7 @@ def text() -> str:
     for column, of in _cells("bounded-text").items():
         for runs in of.values():
             marks = [run.run.marks[-1].results["validation"] for run in runs if run.run.marks]
-            bits = ", ".join(f"{mark['bits_per_character']:.3f}" for mark in marks)
+            bits = ", ".join(f"{mark['bits_per_character']:.3f}" for mark in marks) or DASH
             body.append([column, ", ".join(str(run.run.seed) for run in runs), _updates(runs), bits])
     return table(["what a head reads", "seeds", "updates", "bits per character"], body)
 
