@@ -27,7 +27,9 @@ Tables = Mapping[str, Callable[[], str]]
 # Page -> the tables it may show, by name; each must be shown.
 PAGES: dict[str, Tables] = {
     "docs/results.md": overview.BLOCKS,
-    "docs/notes/models.md": {name: memory.BLOCKS[name] for name in ("lead-ins", "rules, tests")},
+    "docs/notes/models.md": {
+        name: memory.BLOCKS[name] for name in ("lead-ins", "rules, tests", "like for like")
+    },
     "docs/notes/rl.md": {"grid worlds": agents.RL["grid worlds"]},
     "results/untangling/README.md": untangling.BLOCKS,
     "results/memory/README.md": memory.BLOCKS,
