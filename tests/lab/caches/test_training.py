@@ -268,7 +268,7 @@ def outcome(folder):
 @pytest.mark.parametrize("recipe", ["usage", "choice", "eviction"])
 def test_a_killed_run_resumes_to_the_same_bits(recipe, tmp_path, monkeypatch):
     language, pieces = reader(), texts()
-    options = replace(OPTIONS, recipe=recipe, features="hidden", judged="leaving", sizes=(1.0, 2.0))
+    options = replace(OPTIONS, recipe=recipe, features="hidden", sizes=(1.0, 2.0))
     train_scores(language, pieces, options, tmp_path / "whole", checkpoint_every=2)
     child = os.fork()
     if not child:
