@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from archive_tables.records import DASH, RESULTS, by, lines, table, whole
+from plait.lab.bench.sweep import memory_group
 
 
 def _file(name: str) -> dict[str, Any]:
@@ -110,6 +113,37 @@ def to_earned(*names: str) -> str:
         for cells in [{(row["T"], row["B"]): row for row in same}]
     ]
     return table(["layer", *(f"({t}, {b})" for t, b in shapes)], body)
+
+
+def sizes(name: str) -> str:
+    """Return the cells of a sweep by kind of memory: failures, backends, ratios to torch.nn.LSTM."""
+    groups = by(_file(name)["cells"], lambda record: memory_group(record["cell"]))
+    body = []
+    for group, records in sorted(groups.items()):
+        ratios = [record["ratio"] for record in records if record.get("ratio")]
+        ran = Counter(backend for record in records for backend in record["backends"])
+        body.append(
+            [
+                group,
+                len(records),
+                sum(bool(record["failures"]) for record in records),
+                ", ".join(f"{backend} {count}" for backend, count in ran.most_common()),
+                len(ratios),
+                f"{statistics.median(ratios):.2f}" if ratios else DASH,
+                f"{max(ratios):.2f}" if ratios else DASH,
+            ]
+        )
+    return table(["memory", "cells", "failed", "backends", "timed", "median ratio", "largest"], body)
+
+
+def slowest(name: str, count: int = 8) -> str:
+    """Return the slowest cells of a sweep."""
+    timed = [record for record in _file(name)["cells"] if record.get("ratio")]
+    body = [
+        [r["title"], " + ".join(r["backends"]), _digits(r["ms"]), f"{r['ratio']:.2f}"]
+        for r in sorted(timed, key=lambda record: -record["ratio"])[:count]
+    ]
+    return table(["cell", "backend", "ms", "ratio"], body)
 
 
 def stream() -> str:
@@ -215,11 +249,46 @@ def attention(*names: str) -> str:
     return table(["method", "T", *heads], body)
 
 
+def attention_by_length(*names: str) -> str:
+    """Return times on a GPU, how many times as fast as full attention, and memory, by length."""
+    body = [
+        [
+            f"{row['T']:,}",
+            row["method"],
+            _milliseconds(row),
+            f"{1 / row['ratio']:.2f}",
+            whole(row["peak MB"]),
+        ]
+        for name in names
+        for row in _file(name)["times"]
+    ]
+    return table(["T", "method", "ms", "times as fast", "peak MB"], body)
+
+
+def attention_parts() -> str:
+    """Return the times of calls and kernels at 8,192 steps, in the first measurement and in the second."""
+    times: dict[str, list[str]] = {}
+    for column, name in enumerate(("first", "second")):
+        for line in lines(f"bench/h200-attention-parts-{name}.jsonl"):
+            part = f"`{line['kernel']}`" if "kernel" in line else line["part"]
+            times.setdefault(part, [DASH, DASH])[column] = f"{line['ms']:.3f}"
+    return table(["part", "first, ms", "second, ms"], [[part, *cells] for part, cells in times.items()])
+
+
+def attention_tiles() -> str:
+    """Return the times of the kernels of bounded attention by launch options."""
+    body = [
+        [line["kernel"], line["BS"], line.get("BQ", DASH), line["num_stages"], f"{line['ms']:.3f}"]
+        for line in lines("bench/h200-attention-tiles.jsonl")
+    ]
+    return table(["kernel", "states of a tile", "queries at once", "stages", "ms"], body)
+
+
 def _milliseconds(row: dict[str, Any]) -> str:
     return f"{_digits(row['ms'])} ± {_digits(row['spread ms'])}"
 
 
-CLUSTER = [f"bench/h200-{name}" for name in ("cluster-fourth", "cluster-full-messages")]
+CLUSTER = [f"bench/h200-{name}" for name in ("cluster-fifth", "cluster-full-fifth")]
 EARLIER = [
     f"bench/h200-{name}"
     for name in (
@@ -232,21 +301,29 @@ EARLIER = [
         "cluster-rows",
         "cluster-third",
         "cluster-third-learned",
+        "cluster-fourth",
+        "cluster-full-messages",
     )
 ]
 TRITON = [f"bench/h200-{name}" for name in ("hidden128", "scans", "hidden1024", "bf16")]
 CPU = [f"bench/cpu-{name}" for name in ("2-cores", "1-thread")]
 ATTENTION = [f"bench/cpu-attention-{name}" for name in ("1-thread", "1-thread-again")]
+FLEX_H200 = [f"bench/h200-attention-first-{steps}" for steps in (8192, 32768)]
 
 BLOCKS = {
     "cluster, files": lambda: origin(*CLUSTER),
-    "cluster": lambda: layers("bench/h200-cluster-fourth"),
-    "cluster, learned": lambda: to_earned("bench/h200-cluster-fourth"),
-    "cluster, messages": lambda: layers("bench/h200-cluster-full-messages"),
+    "cluster": lambda: layers("bench/h200-cluster-fifth"),
+    "cluster, learned": lambda: to_earned("bench/h200-cluster-fifth"),
+    "cluster, full": lambda: layers("bench/h200-cluster-full-fifth"),
+    "sizes, files": lambda: origin("bench/h200-sizes"),
+    "sizes": lambda: sizes("bench/h200-sizes"),
     "earlier, files": lambda: origin(*EARLIER),
     **{f"earlier, {name.partition('h200-')[2]}": (lambda name=name: layers(name)) for name in EARLIER},
     "triton, files": lambda: origin(*TRITON),
     **{f"triton, {name.partition('h200-')[2]}": (lambda name=name: layers(name)) for name in TRITON},
+    "cpu sizes, files": lambda: origin("bench/cpu-sizes"),
+    "cpu sizes": lambda: sizes("bench/cpu-sizes"),
+    "cpu sizes, slowest": lambda: slowest("bench/cpu-sizes"),
     "epochs, files": lambda: origin("bench/h200-tasks", "bench/h200-tasks-tf32"),
     "epochs": lambda: epochs("bench/h200-tasks", "bench/h200-tasks-tf32"),
     "cpu, files": lambda: origin(*CPU),
@@ -254,6 +331,10 @@ BLOCKS = {
     "cpu, one thread": lambda: layers("bench/cpu-1-thread"),
     "attention, files": lambda: origin(*ATTENTION),
     "attention": lambda: attention(*ATTENTION),
+    "attention, H200, files": lambda: origin(*FLEX_H200),
+    "attention, H200": lambda: attention_by_length(*FLEX_H200),
+    "attention, H200, parts": attention_parts,
+    "attention, H200, tiles": attention_tiles,
     "stream, files": lambda: origin("bench/cpu-stream"),
     "stream": stream,
     "memory, files": lambda: origin("bench/cpu-memory", "bench/h200-memory"),

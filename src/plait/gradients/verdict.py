@@ -174,5 +174,6 @@ def _attention_words(layer: LayerProfile) -> str:
         return ""
     words = f" A step reads {attention.participation:.3g} of {attention.readable:.3g} states effectively"
     if attention.depth is not None:
-        words += f", and the deepest state is {int(attention.depth.max())} hops away"
+        hops = int(attention.depth.max())
+        words += f", and the deepest state is {hops} hop{'s' * (hops != 1)} away"
     return words + "."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import math
@@ -27,7 +28,9 @@ from plait.lab.caches.future_use import UsageRecipe, decision_steps, later_use, 
 from plait.lab.caches.models import LanguageModel  # noqa: E402
 from plait.lab.caches.texts import Document  # noqa: E402
 from plait.lab.caches.training import ScoresLearner, ScoresOptions, train_scores  # noqa: E402
+from plait.lab.training import session  # noqa: E402
 from plait.lab.training.learner import Step  # noqa: E402
+from plait.lab.training.process import Group  # noqa: E402
 from plait.lab.training.session import train_run  # noqa: E402
 from plait.ops.bounded_attention import bounded_attention  # noqa: E402
 from plait.ops.lifetimes import lifetimes  # noqa: E402
@@ -265,7 +268,7 @@ def outcome(folder):
 @pytest.mark.parametrize("recipe", ["usage", "choice", "eviction"])
 def test_a_killed_run_resumes_to_the_same_bits(recipe, tmp_path, monkeypatch):
     language, pieces = reader(), texts()
-    options = replace(OPTIONS, recipe=recipe, features="hidden", judged="leaving", sizes=(1.0, 2.0))
+    options = replace(OPTIONS, recipe=recipe, features="hidden", sizes=(1.0, 2.0))
     train_scores(language, pieces, options, tmp_path / "whole", checkpoint_every=2)
     child = os.fork()
     if not child:
@@ -371,6 +374,12 @@ def test_a_run_of_minutes_takes_as_many(update, evaluation, compilation, minutes
     )
     assert fitted.summary["updates"] > 1
     assert 0.75 * 60 * minutes <= clock[0] <= 60 * minutes + update + evaluation
+
+
+def test_several_processes_are_refused(monkeypatch):
+    monkeypatch.setattr(session, "join", lambda device: contextlib.nullcontext(Group(size=2)))
+    with pytest.raises(ConfigError, match="cache: expected one process, got 2; leave torchrun out"):
+        train_scores(reader(), texts(), OPTIONS)
 
 
 def test_numbers_that_are_not_finite_stop_the_run(monkeypatch):

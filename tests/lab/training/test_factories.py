@@ -16,10 +16,13 @@ import plait
 from plait.lab import own_code
 from plait.lab.cli import main
 from plait.lab.experiments.catalogue import experiment_named
-from plait.lab.experiments.plan import jobs_of
+from plait.lab.experiments.folder import lock_folder
+from plait.lab.experiments.plan import jobs_of, with_sources
 from plait.lab.experiments.selection import Selection
+from plait.lab.report.gather import gather
 from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.training.recipe import Recipe
+from plait.lab.training.session import train_run
 from plait.lab.training.spec import parse_supervised
 
 PAGE = Path(__file__).parents[3] / "docs/howto/own-model.md"
@@ -166,6 +169,25 @@ def test_an_experiment_of_ones_own_in_one_file(own, tmp_path):
     assert [job.spec.parts()["model"]["name"] for job in jobs] == ["lstm", "relrnn", "mine:first"]
     assert {job.spec.parts()["recipe"]["lr"] for job in jobs} == {Recipe().lr}
     assert Selection.read("mine:first", seeds="1,2").of(experiment).count == 2
+
+
+def test_runs_of_changed_code_are_not_pooled_in_a_table(own, tmp_path):
+    """The cell has the runs of the code that the table was computed with last; the others are shown apart."""
+    out = tmp_path / "runs"
+    for kind in ("LSTM", "GRU", "LSTM"):
+        own("mine", FIRST.format(kind) + TABLE)
+        experiment = with_sources(experiment_named("mine:three"))
+        for job in jobs_of(experiment, out):
+            if job.spec.parts()["model"]["name"] == "mine:first" and not Path(job.folder).exists():
+                train_run(job.spec, folder=Path(job.folder), device="cpu", callbacks=[])
+        with lock_folder(out, experiment):
+            (group,) = gather([out])
+        (planned,) = [cell for cell in group.cells if (cell.row, cell.column) == ("copy", "mine:first")]
+        (run,) = planned.runs
+        parameters = {"LSTM": 4, "GRU": 3}[kind] * 4 * (10 + 4 + 2) + (4 + 1) * 9
+        assert run.summary["parameters"] == parameters
+    assert len(group.runs) == 2
+    assert "1 runs here are not part of the plan" in group.notes[-1]
 
 
 @pytest.mark.parametrize(

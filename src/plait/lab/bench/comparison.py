@@ -114,9 +114,10 @@ class Question:
             parts = self.description(model)
             del parts["recipe"]["seed"]
             runs.append(PlannedRun(f"{self.length} steps, hidden {self.hidden}", label_of(model), **parts))
-        title, metric = "Cost and accuracy of each kind of model", "accuracy of unseen batches"
+        title = "Cost and accuracy of each kind of model"
+        note = f"Every run ends by time, after {self.seconds:g} seconds of training."
         return Experiment(
-            "compare", title, "plait compare", "", "curves", metric, 1.0, "", (self.seed,), tuple(runs), ()
+            "compare", title, kind="curves", seeds=(self.seed,), runs=tuple(runs), notes=(note,)
         )
 
 
@@ -179,7 +180,7 @@ def _trained(question: Question, out: Path, device: str, quiet: bool) -> dict[st
     options = ExecutionOptions(
         device, together=1, threads=torch.get_num_threads(), seconds=question.seconds, retry=True, quiet=quiet
     )
-    outcome, jobs = run_experiment(question.experiment(), out, options, write_description=False)
+    outcome, jobs = run_experiment(question.experiment(), out, options)
     if outcome.problem:
         raise PlaitError(outcome.problem)
     return {name: Path(job.folder) for name, job in zip(question.models, jobs, strict=True)}

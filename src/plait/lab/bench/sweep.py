@@ -29,7 +29,7 @@ from plait.lab.result import CommandResult
 from plait.lab.training.process import device_named
 from plait.table import Table
 
-__all__ = ["bench_sizes", "cells_of", "chosen_cells", "command", "timing_command"]
+__all__ = ["bench_sizes", "cells_of", "chosen_cells", "command", "memory_group", "timing_command"]
 
 _MODELS = ("relrnn", "rellstm", "relgru", "memrnn", "memlstm", "unirnn", "unilstm")
 _WITHOUT_MEMORY = ("rnn", "lstm", "gru", "goru")
@@ -416,14 +416,14 @@ def _ratios(timed: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Return the number, the median and the largest of the ratios for each kind of memory."""
     groups: dict[str, list[float]] = {}
     for record in timed:
-        groups.setdefault(_group(record["cell"]), []).append(record["ratio"])
+        groups.setdefault(memory_group(record["cell"]), []).append(record["ratio"])
     return {
         name: {"cells": len(values), "median": statistics.median(values), "largest": max(values)}
         for name, values in sorted(groups.items())
     }
 
 
-def _group(cell: dict[str, Any]) -> str:
+def memory_group(cell: dict[str, Any]) -> str:
     """Return the kind of memory of a cell, by which its ratio is judged."""
     if cell["model"] not in BOUNDED:
         return "full memory" if cell["model"].startswith("mem") else "without a memory"

@@ -44,7 +44,16 @@ def compare(
         quiet: show no progress.
     """
     from plait.lab.bench.comparison import Question, run_comparison
-    from plait.lab.report.compare_page import as_data, comparison_table, headline, write_compare_page
+    from plait.lab.report.compare_page import (
+        as_data,
+        command_of,
+        compare_exhibit,
+        comparison_table,
+        headline,
+    )
+    from plait.lab.report.gather import gather
+    from plait.lab.report.page import write_page
+    from plait.lab.report.report_page import report_page
     from plait.lab.runs.folder import write_json
 
     names = tuple(dict.fromkeys(name.strip() for name in models.split(",") if name.strip()))
@@ -54,6 +63,7 @@ def compare(
     summary = headline(question, contenders)
     data = {"headline": summary, **as_data(question, contenders)}
     write_json(out / "compare.json", data)
-    page = write_compare_page(question, contenders, table, out / "index.html")
+    lead = compare_exhibit(question, contenders, table)
+    page = write_page(out / "index.html", report_page(gather([out]), command_of(question), lead))
     parts = (summary, "", table, "the page, to open in a browser:", str(page))
     return CommandResult({**data, "page": str(page)}, parts)

@@ -24,14 +24,19 @@ def demo(out: Path = Path("demo"), seed: int = 0, fresh: bool = False, quiet: bo
     """
     check_seed(seed=seed)
     from plait.lab.experiments.demo import Plan, run_demo
-    from plait.lab.report.demo_page import headline, results_table, write_demo_page
+    from plait.lab.report.demo_page import demo_exhibit, headline, results_table
+    from plait.lab.report.gather import gather
+    from plait.lab.report.page import write_page
+    from plait.lab.report.report_page import report_page
 
     plan = Plan()
     plan = Plan(recipe=plan.recipe.changed(seed=seed))
     command = f"plait demo --out {out} --seed {seed}"
     runs = run_demo(plan, out / "runs", fresh, quiet)
     table = results_table(plan, runs)
-    page = write_demo_page(plan, runs, table, out / "index.html", command)
+    page = write_page(
+        out / "index.html", report_page(gather([out / "runs"]), command, demo_exhibit(plan, runs))
+    )
     data = {
         "page": str(page),
         "runs": {name: {**run.summary, "folder": str(run.folder)} for name, run in runs.items()},

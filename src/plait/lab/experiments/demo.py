@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import shutil
 import warnings
@@ -23,7 +22,6 @@ from plait.lab.runs.folder import Journal, is_locked, read_json
 from plait.lab.runs.reading import read_run
 from plait.lab.tasks.ten_symbols import SYMBOLS
 from plait.lab.training.callbacks import announce
-from plait.lab.training.option_defaults import defaults_for
 from plait.lab.training.recipe import Recipe
 from plait.ops.scan import Scan, choose_backend
 
@@ -68,23 +66,8 @@ class Plan:
         """Return the number of states that a bounded model can read."""
         return self.window + self.capacity
 
-    def arguments(self, model: str) -> list[str]:
-        """Return the command-line arguments after `plait` that train a model likewise: `train copy …`."""
-        options = self._model(model)
-        name = options.pop("name")
-        defaults = defaults_for(["copy", "--model", name]) or {}
-        recipe = dataclasses.asdict(self.recipe_of(model))
-        changed = {key: value for key, value in recipe.items() if value != defaults.get(key)}
-        flags = {"hidden_size": "hidden", "num_layers": "layers"}
-        options = {flags.get(key, key): value for key, value in options.items()}
-        words = (
-            (f"--{key.replace('_', '-')}", str(value))
-            for key, value in {"model": name, **options, "delay": self.delay, **changed}.items()
-        )
-        return ["train", "copy", *(word for pair in words for word in pair)]
-
     def experiment(self) -> Experiment:
-        """Return the runs of these commands as an experiment."""
+        """Return the runs as an experiment."""
         task = {"name": "copy", "delay": self.delay}
         runs = []
         for model, title in MODELS.items():
@@ -92,10 +75,7 @@ class Plan:
             seed = recipe.pop("seed")
             runs.append(PlannedRun(f"delay {self.delay}", title, task, self._model(model), recipe))
         title = "A Transformer that chooses what to keep, beside others, on copy"
-        metric = "held-out accuracy"
-        return Experiment(
-            "demo", title, "plait demo", "", "curves", metric, 0.99, "", (seed,), tuple(runs), ()
-        )
+        return Experiment("demo", title, kind="curves", seeds=(seed,), runs=tuple(runs))
 
     def recipe_of(self, model: str) -> Recipe:
         """Return the recipe of a model: a recurrent one has its usual rate, which is higher."""
@@ -170,7 +150,7 @@ def run_demo(plan: Plan, out: Path, fresh: bool = False, quiet: bool = False) ->
             "time with one thread each; Ctrl-C saves and stops, plait demo continues"
         )
         options = ExecutionOptions(device="cpu", together=2, retry=True, quiet=quiet)
-        outcome, _ = run_experiment(experiment, out, options, write_description=False)
+        outcome, _ = run_experiment(experiment, out, options)
         if outcome.problem or outcome.diverged:
             raise PlaitError(outcome.problem or "; ".join(outcome.troubles))
     return results(folders)

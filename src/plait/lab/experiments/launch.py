@@ -15,7 +15,7 @@ from plait.errors import check_utf8
 from plait.lab.experiments.description import MEANS_NOTHING, Experiment
 from plait.lab.experiments.display import display
 from plait.lab.experiments.folder import import_runs, lock_folder
-from plait.lab.experiments.plan import Job, jobs_of
+from plait.lab.experiments.plan import Job, jobs_of, with_sources
 from plait.lab.experiments.pool import Pool
 from plait.lab.experiments.processes import Processes, places
 from plait.lab.experiments.runner import ExperimentOutcome, run_jobs
@@ -44,7 +44,6 @@ def run_experiment(
     out: Path,
     options: ExecutionOptions = ExecutionOptions(),  # noqa: B008 (frozen)
     stream: TextIO | None = None,
-    write_description: bool = True,
 ) -> tuple[ExperimentOutcome, list[Job]]:
     """Train the runs of the experiment that `out` lacks; return the outcome and all jobs.
 
@@ -53,7 +52,6 @@ def run_experiment(
         out: its folder of runs.
         options: runtime options.
         stream: for progress (None: stderr).
-        write_description: write experiment.json, so that a report groups the runs (True).
 
     Raises:
         KeyboardInterrupt: after Ctrl-C, when everything is saved.
@@ -62,7 +60,7 @@ def run_experiment(
     jobs = [dataclasses.replace(job, seconds=options.seconds) for job in jobs_of(experiment, out)]
     devices = places(options.device, options.together)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(lock_folder(out, experiment if write_description else None))
+        stack.enter_context(lock_folder(out, with_sources(experiment)))
         stream = io.StringIO() if options.quiet else stream or sys.stderr
         if options.ray:
             from plait.lab.experiments.cluster import quiet

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from plait.lab.runs.kinds import Kind
 from plait.lab.training.registry import parse_spec
 from plait.lab.training.run_spec import PlainSpec, RunSpec
 
-__all__ = ["SETTLED", "Job", "jobs_of", "length_of", "status_of", "time_left"]
+__all__ = ["SETTLED", "Job", "jobs_of", "length_of", "status_of", "time_left", "with_sources"]
 
 # Runs with these statuses are not repeated: they are done, or would end the same way.
 SETTLED = ("complete", "diverged", "failed", "packed")
@@ -111,6 +111,26 @@ def jobs_of(experiment: Experiment, out: Path, device: str = "auto") -> list[Job
             folder = str((out / name).resolve())
             jobs[name] = Job(seeded, planned.row, planned.column, folder, planned.trace, device)
     return list(jobs.values())
+
+
+def with_sources(experiment: Experiment) -> Experiment:
+    """Return the experiment with the digests of the user's own code in its plan.
+
+    A report then tells runs of code that was changed later from those of the plan.
+    """
+    runs = []
+    for planned in experiment.runs:
+        if any(":" in part["name"] for part in (planned.task, planned.model)):
+            recipe = {**planned.recipe, "seed": experiment.seeds[0]}
+            spec = parse_spec({"task": planned.task, "model": planned.model, "recipe": recipe})
+            parts = spec.parts()
+            task, model = (
+                {**values, "sources": parts[name]["sources"]} if "sources" in parts[name] else values
+                for name, values in (("task", planned.task), ("model", planned.model))
+            )
+            planned = replace(planned, task=task, model=model)
+        runs.append(planned)
+    return replace(experiment, runs=tuple(runs))
 
 
 def status_of(job: Job) -> str:

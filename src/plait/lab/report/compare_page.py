@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plait.lab.figures import Curve, draw_curves, inline_svg, model_places
-from plait.lab.report.page import origin, render, write_page
-from plait.lab.report.pictures import CURVES, Picture
+from plait.lab.figures import Curve, draw_curves, model_places
+from plait.lab.report.exhibit import Exhibit, Picture
+from plait.lab.report.pictures import CURVES
 from plait.lab.tasks.ten_symbols import ALPHABET
 from plait.table import Table, percent
 
@@ -19,33 +18,36 @@ if TYPE_CHECKING:
     from plait.lab.bench.comparison import Contender, Question
     from plait.lab.bench.costs import Reach
 
-__all__ = ["as_data", "comparison_table", "headline", "write_compare_page"]
+__all__ = ["as_data", "command_of", "compare_exhibit", "comparison_table", "headline"]
 
 _POINTS = 200
 CHANCE = 1 / ALPHABET
 ABOVE_CHANCE = 0.15  # guessing stays below this on 20 batches of ten sequences of ten symbols
 
 
-def write_compare_page(question: Question, contenders: Sequence[Contender], table: Table, path: Path) -> Path:
-    """Draw the page and write it."""
-    figures = [_learning(question, contenders, by_seconds) for by_seconds in (False, True)]
+def compare_exhibit(question: Question, contenders: Sequence[Contender], table: Table) -> Exhibit:
+    """Return what the page of `plait compare` begins with: costs, learning, and the reach of gradients."""
+    pictures = [_learning(question, contenders, by_seconds) for by_seconds in (False, True)]
     for when in ("before", "after"):
         if reaches := _reaches(contenders, when):  # none if every model diverged
-            figures.append(_gradients(question, reaches, when))
-    command = (
+            pictures.append(_gradients(question, reaches, when))
+    text = (
+        f"Cost and accuracy of recurrence, attention and sparse memory over {question.length} steps. Every "
+        f"model is measured on the same batch of the task {question.task}, then trained alone for "
+        f"{question.seconds:g} seconds, all with the same learning rate. So models are compared at equal "
+        "time and equal updates, not each at its best. compare.json beside this page holds all of its "
+        "numbers."
+    )
+    return Exhibit([text, table, *pictures], headline(question, contenders))
+
+
+def command_of(question: Question) -> str:
+    """Return the command that makes a comparison again."""
+    return (
         f"plait compare --length {question.length} --hidden {question.hidden} --task {question.task} "
         f"--models {','.join(question.models)} --seconds {question.seconds:g} "
         f"--batch-size {question.batch_size} --lr {question.lr:g} --seed {question.seed}"
     )
-    page = render(
-        "compare.html",
-        question=question,
-        headline=headline(question, contenders),
-        table=table,
-        pictures=figures,
-        origin=origin(command),
-    )
-    return write_page(path, page)
 
 
 def headline(question: Question, contenders: Sequence[Contender]) -> str:
@@ -95,9 +97,7 @@ def _learning(question: Question, contenders: Sequence[Contender], by_seconds: b
         f"Share of symbols named correctly, mean of the last 20 batches, against {unit}. Every batch is "
         "new, and scored before the update."
     )
-    return Picture(
-        f"Learning against {unit}", inline_svg(figure, f"learning-{by_seconds:d}", caption), caption
-    )
+    return Picture(f"Learning against {unit}", caption, figure, f"learning-{by_seconds:d}")
 
 
 def _reaches(contenders: Sequence[Contender], when: str) -> list[tuple[int, str, Reach]]:
@@ -121,8 +121,7 @@ def _gradients(question: Question, reaches: list[tuple[int, str, Reach]], when: 
         f"Norm of the gradient of the last ten steps' loss with respect to every step's input, {moment}. "
         "A curve ends where it falls to zero."
     )
-    svg = inline_svg(figure, f"gradients-{when}", caption)
-    return Picture(f"How far gradients reach, {moment}", svg, caption)
+    return Picture(f"How far gradients reach, {moment}", caption, figure, f"gradients-{when}")
 
 
 def _backwards(reach: Reach) -> tuple[list[int], list[float]]:

@@ -1,19 +1,16 @@
-"""Results of the demonstration: a headline, a table, and the page of `plait demo`."""
+"""Results of the demonstration: a headline, a table, and what its page begins with."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from plait.lab.experiments.demo import Plan, Result
 from plait.lab.report.attention import read_sample
-from plait.lab.report.page import origin, render, write_page
+from plait.lab.report.exhibit import Exhibit, Listing, Picture
 from plait.lab.report.pictures import kept_lines, pictures
 from plait.lab.tasks import CopyTask
 from plait.lab.tasks.ten_symbols import SYMBOLS
 from plait.table import Table, percent
 
-__all__ = ["headline", "results_table", "write_demo_page"]
+__all__ = ["demo_exhibit", "headline", "results_table"]
 
 MEANT = 0.99  # accuracy that the Transformer that chooses is expected to reach
 
@@ -48,25 +45,31 @@ def results_table(plan: Plan, results: dict[str, Result]) -> Table:
         f"Copy, delay {plan.delay}; accuracy on {plan.recipe.evaluate_on} held-out sequences; states that a "
         "head reads at most at a step; seconds with one thread, two models at a time.",
     ]
-    return Table(["model", "accuracy", "states read", "updates", "seconds"], rows, notes=notes)
+    columns = ["model", "accuracy", "states read", "updates", "seconds"]
+    return Table(columns, rows, "Beside other models", notes)
 
 
-def write_demo_page(plan: Plan, results: dict[str, Result], table: Table, path: Path, command: str) -> Path:
-    """Draw the page from the run folders and write it."""
+def demo_exhibit(plan: Plan, results: dict[str, Result]) -> Exhibit:
+    """Return what the page of `plait demo` begins with: what was kept and read, and the table of models."""
     sample = read_sample(results["chosen"].folder, SYMBOLS, plan.recipe.seed)
     marker = plan.delay + SYMBOLS
-    values: dict[str, Any] = {
-        "headline": headline(plan, results),
-        "delay": plan.delay,
-        "slots": plan.slots,
-        "window": plan.window,
-        "updates": f"{plan.recipe.updates:,}",
-        "table": table,
-        "sample": sample,
-        "kept": kept_lines(sample, marker),
-        "marker": marker,
-        "pictures": pictures(plan, CopyTask(plan.delay), results, sample),
-        "origin": origin(command),
-        "commands": [" ".join(["plait", *plan.arguments(name)]) for name in results],
-    }
-    return write_page(path, render("demo.html", **values))
+    listing = "\n".join(
+        [
+            kept_lines(sample, marker),
+            "",
+            f"target      {''.join(map(str, sample.targets))}",
+            f"prediction  {''.join(map(str, sample.predictions))}",
+        ]
+    )
+    parts: list[str | Listing | Table | Picture] = [
+        f"Ten symbols are shown, {plan.delay} steps pass, a marker (▮) follows, and the network must name "
+        f"the ten symbols in their order. When it has to, at step {marker}, a head may read {plan.slots} "
+        "states. These are the ones it kept:",
+        Listing(listing),
+        f"· is a blank, # a state that some head of the layer holds. The latest {plan.window} are always "
+        "held; the others were chosen by a score that reading them has trained.",
+        *pictures(plan, CopyTask(plan.delay), results, sample),
+        f"All models are trained on the same {plan.recipe.updates:,} batches with the same seed.",
+        results_table(plan, results),
+    ]
+    return Exhibit(parts, headline(plan, results))

@@ -1,6 +1,6 @@
-"""The part of a group's section that belongs to its kind of experiment alone: text, tables and pictures.
+"""Text, tables and pictures of one kind of experiment alone, in a group's section or before all of them.
 
-Everything else of a section is alike for all runs.
+Everything else of a report is alike for all runs.
 """
 
 from __future__ import annotations
@@ -49,9 +49,26 @@ class Picture:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """Parts in reading order; titles of tables and lists are their headings, a `str` is a paragraph."""
+    """Parts in reading order; titles of tables and lists are their headings, a `str` is a paragraph.
+
+    `title` is the heading of a page that begins with this exhibit.
+    """
 
     parts: Sequence[str | Bullets | Listing | Table | Picture]
+    title: str = ""
+
+    @property
+    def blocks(self) -> list[Any]:
+        """Return the parts, with pictures that follow each other in one list: they stand side by side."""
+        blocks: list[Any] = []
+        for part in self.parts:
+            if not isinstance(part, Picture):
+                blocks.append(part)
+            elif blocks and isinstance(blocks[-1], list):
+                blocks[-1].append(part)
+            else:
+                blocks.append([part])
+        return blocks
 
     @property
     def pictures(self) -> list[Picture]:

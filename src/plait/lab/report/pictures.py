@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from plait.lab.experiments.demo import Plan, Result
-from plait.lab.figures import Curve, draw_curves, draw_heatmap, inline_svg, model_places
+from plait.lab.figures import Curve, draw_curves, draw_heatmap, model_places
 from plait.lab.report.attention import Sample
+from plait.lab.report.exhibit import Picture
 from plait.lab.tasks.ten_symbols import ALPHABET, SYMBOLS, TenSymbolsTask
 from plait.table import percent
 
-__all__ = ["Picture", "accuracy_figure", "kept_lines", "pictures"]
+__all__ = ["accuracy_figure", "kept_lines", "pictures"]
 
 # Small figures, in inches, so that letters stay readable on a page as narrow as a phone.
 CURVES, WIDE = (4.8, 3.1), (4.8, 3.1)
 _WIDTH = 30  # steps in a line of text
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure ready for a page; `caption` is also its description for screen readers."""
-
-    title: str
-    svg: str
-    caption: str
 
 
 def pictures(
@@ -80,9 +71,7 @@ def _accuracy(plan: Plan, runs: Sequence[Result]) -> Picture:
         f"Guessing among {ALPHABET} symbols gives {percent(1 / ALPHABET)}. Choosing has to be learned, so it "
         "takes some updates. Recurrent layers need more than these."
     )
-    return Picture(
-        "How soon it is learned", inline_svg(accuracy_figure(plan, runs), "accuracy", caption), caption
-    )
+    return Picture("How soon it is learned", caption, accuracy_figure(plan, runs), "accuracy")
 
 
 def _read(task: TenSymbolsTask, sample: Sample) -> Picture:
@@ -101,4 +90,4 @@ def _read(task: TenSymbolsTask, sample: Sample) -> Picture:
         f"more; white ones were dropped. {percent(sample.share_on(SYMBOLS, SYMBOLS))} of the attention lies "
         f"on the {SYMBOLS} symbols. Mean over the heads of one layer."
     )
-    return Picture("What it reads while it answers", inline_svg(figure, "read", caption), caption)
+    return Picture("What it reads while it answers", caption, figure, "read")

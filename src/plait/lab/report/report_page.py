@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.lab.experiments.description import MEANS_NOTHING
-from plait.lab.report.exhibit import exhibit_of
+from plait.lab.report.exhibit import Exhibit, exhibit_of
 from plait.lab.report.gather import Group
 from plait.lab.report.page import origin, render
 from plait.lab.report.page_figures import page_figures, plot_figure
@@ -33,8 +33,14 @@ NO_COMMAND = "trained from Python on a network or data of its own: no command re
 MARKS = {"agrees": "✓", "higher": "▲", "lower": "▼", "diverged": "✗", "not": "…"}
 
 
-def report_page(groups: Sequence[Group], command: str) -> str:
-    """Return the page of some groups; `command` is the command that reproduces it."""
+def report_page(groups: Sequence[Group], command: str, lead: Exhibit | None = None) -> str:
+    """Return the page of some groups.
+
+    Args:
+        groups: experiments or loose runs, a section each.
+        command: the command that reproduces the page.
+        lead: what the page begins with.
+    """
     data: dict[str, Any] = {}
     runs = [run for group in groups for run in group.runs]
     pair = _beside(runs, data) if len(runs) == 2 else None
@@ -42,6 +48,7 @@ def report_page(groups: Sequence[Group], command: str) -> str:
     return render(
         "report.html",
         headline=headline(groups),
+        lead=lead,
         summary=standing(groups),
         damaged=damages(groups),
         groups=sections,
