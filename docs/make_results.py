@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from archive_tables import agents, bench, bounded, memory, overview, untangling
+from archive_tables import agents, bench, bounded, caches, memory, overview, untangling
 from archive_tables.records import archive_table, archives, groups
 from blocks import block_names, with_blocks
 
@@ -27,11 +27,14 @@ Tables = Mapping[str, Callable[[], str]]
 # Page -> the tables it may show, by name; each must be shown.
 PAGES: dict[str, Tables] = {
     "docs/results.md": overview.BLOCKS,
-    "docs/notes/models.md": {name: memory.BLOCKS[name] for name in ("lead-ins", "rules, tests")},
+    "docs/notes/models.md": {
+        name: memory.BLOCKS[name] for name in ("lead-ins", "rules, tests", "like for like")
+    },
     "docs/notes/rl.md": {"grid worlds": agents.RL["grid worlds"]},
     "results/untangling/README.md": untangling.BLOCKS,
     "results/memory/README.md": memory.BLOCKS,
     "results/bounded/README.md": bounded.BLOCKS,
+    "results/cache/README.md": caches.BLOCKS,
     "results/popgym/README.md": agents.POPGYM,
     "results/rl/README.md": agents.RL,
     "results/bench/README.md": bench.BLOCKS,
@@ -67,7 +70,7 @@ REPORTS: dict[str, Callable[[], str]] = {
     "results/popgym/popgym-1m.md": lambda: report("popgym/popgym-1m"),
     "results/rl/table4.md": lambda: report("rl/table4"),
     "results/rl/table4-3m.md": lambda: report("rl/table4-3m"),
-    "results/cache/README.md": lambda: cache_readme(RESULTS / "cache"),
+    "results/cache/cpu/README.md": lambda: cache_readme(RESULTS / "cache" / "cpu"),
     "results/depthwidth/README.md": lambda: depthwidth("depthwidth/depthwidth-figure1", figure1_page),
     "results/depthwidth-tuned/README.md": lambda: depthwidth("depthwidth-tuned/depthwidth-tuned", tuned_page),
 }

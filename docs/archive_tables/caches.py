@@ -15,7 +15,7 @@ from plait.lab.bench.decoding import decoding_table
 from plait.lab.caches.evaluation import FULL
 from plait.lab.report.cache_page import KINDS, Scored, perplexity_ratio, read_results, share_right
 
-EVALUATIONS, RUNS = RESULTS / "cache" / "eval", RESULTS / "cache" / "runs"
+EVALUATIONS = RESULTS / "cache" / "eval"
 CONTEXTS = (2048, 4096)
 BASE = ("rules", "moving", "learned")  # groups of evaluations of the model as it is
 UNTRAINED = ("sinks", "knorm", "random", "h2o", "tova", "keydiff", "earned")
@@ -59,6 +59,13 @@ def scored(context: int, *groups: str) -> dict[tuple[str, int | None], Scored]:
     if len(models) > 1 or len(texts) > 1:
         raise SystemExit(f"results/cache/eval: expected one model and the same texts in {', '.join(groups)}")
     return dict(sorted(joined.items(), key=lambda item: (_ORDER.index(item[0][0]), -(item[0][1] or 0))))
+
+
+@cache
+def runs() -> dict[str, Any]:
+    """Return description, summary and curves of each training by name."""
+    named: dict[str, Any] = json.loads((RESULTS / "cache" / "runs.json").read_text(encoding="utf-8"))
+    return named
 
 
 def goals() -> str:
@@ -197,11 +204,13 @@ def recipes() -> str:
     """Return scores of each recipe, trained from zero for the same time."""
     full = scored(2048, *BASE)[FULL, None]
     rows = []
-    for path in sorted(RUNS.glob("arm-*/judged.json")):
-        judged = json.loads(path.read_text(encoding="utf-8"))
+    for name, run in runs().items():
+        if "judged" not in run:
+            continue
+        judged = run["judged"]
         recipe, features, moment = judged["arm"]
         figures = judged["held_out"]
-        own = scored(2048, path.parent.name).get(("learned", 256))
+        own = scored(2048, name).get(("learned", 256))
         rows.append(
             [
                 recipe,
@@ -231,13 +240,9 @@ def training() -> str:
     """Return how the kept scores and the tuned models were trained."""
     rows = []
     for name in ("usage", "eviction", "tuned", "control"):
-        if not (RUNS / name / "summary.json").exists():
-            continue
-        summary = json.loads((RUNS / name / "summary.json").read_text(encoding="utf-8"))
-        description = json.loads((RUNS / name / "config.json").read_text(encoding="utf-8"))
-        held_out = [
-            m["held_out"]["held_out"] for m in lines(f"cache/runs/{name}/metrics.jsonl") if "held_out" in m
-        ]
+        run = runs()[name]
+        summary, description = run["summary"], run["config"]
+        held_out = [m["held_out"]["held_out"] for m in run["metrics"] if "held_out" in m]
         rows.append(
             [
                 name,
@@ -252,9 +257,15 @@ def training() -> str:
 
 
 def decoding() -> str:
-    """Return the speed and the memory of decoding by cache and length of the prompt."""
+    """Return the speed and the memory of decoding by cache and length of the prompt, and an earlier run's."""
     data = json.loads((RESULTS / "cache" / "decoding.json").read_text(encoding="utf-8"))
-    return "\n".join(decoding_table(data, []).markdown())
+    shown = decoding_table(data, [])
+    first = {
+        (record["cache"], f"{record['length']:,}"): record["tokens_per_second"]
+        for record in lines("cache/decoding-first.jsonl")
+    }
+    rows = [[*row, f"{first[str(row[0]).partition(',')[0], row[1]]:.0f}"] for row in shown.rows]
+    return table([*shown.columns, "tokens a second, earlier run"], rows)
 
 
 def sessions() -> str:

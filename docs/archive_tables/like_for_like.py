@@ -5,14 +5,25 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from archive_tables.records import Attempt, attempts, by, interval, last_scores, table, updates_cell, whole
+from archive_tables.records import (
+    DASH,
+    Attempt,
+    attempts,
+    by,
+    interval,
+    last_scores,
+    table,
+    updates_cell,
+    whole,
+)
 from archive_tables.significance import fisher, shown
 
-SEARCH = ("memory/like-for-like-search-first",)
+SEARCH = ("memory/like-for-like-search-first", "memory/like-for-like-search")
 COMPARED = "memory/like-for-like"
 CELLS = ("RelRNN", "RelLSTM")
 RULES = ("learned", "earned")
-_BETWEEN_EVALUATIONS = 250
+UPDATES = (3000, 6000)
+LEAD_INS = (0, 5, 20, 60, 200)
 
 
 def searched() -> dict[str, dict[str, list[Attempt]]]:
@@ -55,14 +66,12 @@ def compared() -> dict[tuple[str, int], list[Attempt]]:
     return by(runs, lambda run: (run.column, int(run.value("task", "lead_in", 0))))
 
 
-def followed(runs: Sequence[Attempt]) -> int:
-    """Return the last evaluation up to which every run was followed that had not reached 99% by then.
+def _followed(runs: Sequence[Attempt], update: int) -> bool:
+    """Return whether it is known of every run if it reached 99% by this update.
 
-    Shares are compared there: to leave out runs that were cut short would favour the runs that are soon done.
+    To leave out those that were cut short would favour the side whose runs are soon done.
     """
-    ends = [run.run.updates for run in runs if run.cut_short]
-    most = max(int(run.value("recipe", "updates")) for run in runs)
-    return min([most, *ends]) // _BETWEEN_EVALUATIONS * _BETWEEN_EVALUATIONS
+    return all(not run.cut_short or run.run.updates >= update for run in runs)
 
 
 def _count(runs: Sequence[Attempt], update: int) -> tuple[int, int]:
@@ -70,24 +79,31 @@ def _count(runs: Sequence[Attempt], update: int) -> tuple[int, int]:
 
 
 def comparison() -> str:
-    """Return how many runs reached 99% by either rule, by cell and lead-in and over all lead-ins."""
+    """Return how many runs reached 99% by either rule, by cell and lead-in and over all lead-ins.
+
+    A row counts both rules at one update, to which all its runs were followed.
+    """
     runs, rows = compared(), []
     for cell in CELLS:
-        lead_ins = sorted({lead_in for column, lead_in in runs if column.startswith(cell)})
-        sides = {
-            lead_in: [runs.get((f"{cell} {rule}", lead_in), []) for rule in RULES] for lead_in in lead_ins
+        pairs = {
+            lead_in: [runs.get((f"{cell} {rule}", lead_in), []) for rule in RULES]
+            for lead_in in sorted({n for column, n in runs if column.startswith(cell)})
         }
-        for lead_in, (learned, earned) in sides.items():
-            if learned and earned:
-                rows.append(_compared(cell, str(lead_in), learned, earned))
-        every = [[run for side in sides.values() for run in side[n]] for n in (0, 1)]
-        rows.append(_compared(cell, "all together", *every))
+        for update in UPDATES:
+            known = {
+                n: pair for n, pair in pairs.items() if all(pair) and _followed([*pair[0], *pair[1]], update)
+            }
+            rows += [_compared(cell, str(n), update, *pair) for n, pair in known.items()]
+            if known:
+                sides = [[run for pair in known.values() for run in pair[n]] for n in (0, 1)]
+                rows.append(_compared(cell, "these together", update, *sides))
     heads = ["learned at 99%", "earned at 99%", "Fisher's p"]
     return table(["cell", "lead-in", "within updates", *heads], rows)
 
 
-def _compared(cell: str, lead_in: str, learned: Sequence[Attempt], earned: Sequence[Attempt]) -> list[str]:
-    update = followed([*learned, *earned])
+def _compared(
+    cell: str, lead_in: str, update: int, learned: Sequence[Attempt], earned: Sequence[Attempt]
+) -> list[str]:
     counts = _count(learned, update), _count(earned, update)
     return [cell, lead_in, whole(update), *(interval(*count) for count in counts), shown(fisher(*counts))]
 
@@ -106,3 +122,20 @@ def updates() -> str:
             rows.append(row)
     heads = [f"{rule}{part}" for rule in RULES for part in (": updates to 99%", ": the others at the end, %")]
     return table(["cell", "lead-in", *heads], rows)
+
+
+def overview_row() -> list[str]:
+    """Return both rules over all lead-ins at the first of the updates that are compared."""
+    runs = compared()
+
+    def count(rule: str) -> str:
+        sides = {
+            cell: [run for n in LEAD_INS for run in runs.get((f"{cell} {rule}", n), [])] for cell in CELLS
+        }
+        return "; ".join(
+            f"{cell} {rule} {reached} of {total}"
+            for cell, (reached, total) in ((c, _count(side, UPDATES[0])) for c, side in sides.items())
+        )
+
+    title = "copy after 0 to 200 blanks, both rules alike in all else: runs at 99% within"
+    return [f"{title} {whole(UPDATES[0])} updates", *map(count, RULES), DASH]

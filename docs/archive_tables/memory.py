@@ -436,6 +436,8 @@ BLOCKS = {
     "lead-ins": lead_ins,
     "lead-ins, the others": others,
     "rules, tests": rules_tests,
+    "like for like": like_for_like.comparison,
+    "like for like, updates": like_for_like.updates,
     "like for like, search": like_for_like.search,
     "every setting": every_setting,
     "held": held,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from archive_tables import like_for_like
 from archive_tables.agents import grid_worlds_by_cell
 from archive_tables.bench import measured, ratio
 from archive_tables.bounded import copy_cells as bounded_cells
@@ -52,7 +53,7 @@ def _reached(model: str, runs: Sequence[Attempt]) -> str:
             else f"{percent(run.run.score)}%{ends.get(run.run.status, '')}"
             for run in runs
         )
-        return f"{name} {', '.join(scores)}"
+        return f"{name} {', '.join(dict.fromkeys(scores))}"
     count = len(known) + len(cut)
     share = "" if reached == count else f" ({reached} of {count} runs)"
     middle = median_updates(runs)
@@ -144,7 +145,10 @@ def _lead_ins() -> list[list[str]]:
     title = "copy after 20, 60 and 200 blanks: runs at 99% within 6,000 updates"
     ours = ("RelRNN learned", "RelRNN earned", "RelLSTM learned", "RelLSTM earned")
     beside = ("MemRNN", "MemLSTM", "LSTM chrono", "Transformer")
-    return [[title, "; ".join(map(count, ours)), "; ".join(map(count, beside)), "–"]]
+    return [
+        [title, "; ".join(map(count, ours)), "; ".join(map(count, beside)), "–"],
+        like_for_like.overview_row(),
+    ]
 
 
 def _bounded() -> list[list[str]]:

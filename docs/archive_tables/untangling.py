@@ -27,10 +27,16 @@ from archive_tables.significance import fisher, permutation, shown
 from plait.lab.experiments.untangling.contestants import BEST_ON_MNIST
 
 DELAYS = (100, 200, 300, 500, 1000, 2000)
-COPY = ("untangling/table5", "untangling/table5-first", "untangling/table5-tried")
+COPY = (
+    "untangling/table5",
+    "untangling/table5-first",
+    "untangling/table5-tried",
+    "untangling/table5-baselines",
+)
 DENOISE = ("untangling/denoise", "untangling/denoise-first")
 PUBLISHED = ("RelRNN", "RelLSTM", "MemRNN", "orth-RNN", "expRNN", "LSTM")
-OURS = tuple(f"{name}, plait" for name in PUBLISHED)
+OURS = tuple(f"{name}, plait" for name in (*PUBLISHED, "SAB", "uniform writing"))
+WITHOUT_RECIPE = ("GORU",)  # not in table 6; trained as in table 7
 UNGUARDED = "RelRNN, without the guard"
 FIRST_RELLSTM = "RelLSTM, Adam 0.0002"  # before its published recipe was known
 HEADS = [f"T = {delay}" for delay in DELAYS]
@@ -53,7 +59,10 @@ def copy_cells() -> dict[str, Cells]:
 def _copy_rows(show: Callable[[Sequence[Attempt]], str]) -> list[list[str]]:
     rows = []
     cells = copy_cells()
-    for recipe, models in (("plait", (*OURS, UNGUARDED)), ("published", (*PUBLISHED, FIRST_RELLSTM))):
+    for recipe, models in (
+        ("plait", (*OURS, UNGUARDED)),
+        ("published", (*PUBLISHED, *WITHOUT_RECIPE, FIRST_RELLSTM)),
+    ):
         for model in models:
             runs = [cells[recipe].get((head, model), []) for head in HEADS]
             batch = max((run.batch for cell in runs for run in cell), default=0)
@@ -258,6 +267,32 @@ def gradient_norms(name: str) -> str:
     return table(["varied", "median norm", "least", "largest", "held-out accuracy by seed, %", "ended"], rows)
 
 
+FIGURE_2 = "untangling/figure2"
+COURSE = (0, 250, 1000, 2000, 2750)  # updates of the table; the norms are recorded every 250
+
+
+def figure2() -> str:
+    """Return the norms while training, run by run: over the steps of a sequence, and over all records."""
+    rows = []
+    for run in attempts(FIGURE_2):
+        norms = {int(record["update"]): list(map(float, record["norms"][-1])) for record in run.run.gradients}
+        course = [_course(norms[update]) if update in norms else DASH for update in COURSE]
+        every = [norm for each in norms.values() for norm in each]
+        above = sum(max(each) > 1 for each in norms.values())
+        best = max(mark.score or 0.0 for mark in run.run.marks)
+        ends = [f"{min(every):.0e}", f"{max(every):.0e}", f"{above} of {len(norms)}", percent(best)]
+        model = run.column.removesuffix(", plait")
+        rows.append([run.row, model, run.run.seed, *course, *ends, last_scores([run])])
+    heads = [f"update {update:,}" for update in COURSE]
+    over_all = ["least", "largest", "records with one above 1", "best accuracy, %", "at the end, %"]
+    return table(["task", "model", "seed", *heads, *over_all], rows)
+
+
+def _course(norms: Sequence[float]) -> str:
+    """Return the median norm over the steps of a sequence, and the largest."""
+    return f"{statistics.median(norms):.0e} ({max(norms):.0e})"
+
+
 def figure3() -> str:
     return gradient_norms("untangling/figure3")
 
@@ -342,7 +377,7 @@ def images_tried() -> str:
 
 def treebank() -> str:
     rows = []
-    for run in attempts("untangling/table9"):
+    for run in attempts("untangling/table9", "untangling/table9-baselines"):
         ours = run.column.endswith(", plait")
         bits = [held_out(run, part, "bits_per_character") for part in ("validation", "test")]
         rows.append(
@@ -402,6 +437,7 @@ BLOCKS = {
     "denoise": denoise,
     "denoise, tests": denoise_tests,
     "figures 4 to 6, cross-entropy": cross_entropy,
+    "figure 2": figure2,
     "figure 3 as published": figure3,
     "figure 3 by our recipe": figure3_ours,
     "MNIST": images,

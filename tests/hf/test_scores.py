@@ -15,7 +15,6 @@ transformers = pytest.importorskip("transformers", reason="pip install 'plait[hf
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from plait.hf import BoundedCache, Scores  # noqa: E402
-from plait.hf.earned import earned_in_window  # noqa: E402
 from plait.hf.saved import model_checksum  # noqa: E402
 from plait.hf.tapped import TappedCache  # noqa: E402
 from tests.hf.test_cache import FAMILIES, LARGE, SMALL, build, close, generate, logits, tokens  # noqa: E402
@@ -167,24 +166,6 @@ def test_hidden_states_are_those_that_attention_reads():
         close(values.unflatten(2, (2, 8)).transpose(1, 2), token.value)
 
 
-@pytest.mark.parametrize("length", [12, 17, 3])
-def test_attention_earned_in_the_window_is_that_of_the_window_and_the_sinks(length):
-    window, sinks = 4, 2
-    generator = torch.Generator().manual_seed(0)
-    query = torch.randn(2, 4, length, 8, generator=generator)
-    key = torch.randn(2, 2, length, 8, generator=generator)
-    earned = earned_in_window(query, key, window, sinks)
-    assert earned.shape == (2, 2, length, 2)
-    for j in range(length):
-        received = []
-        for t in range(j + 1, min(j + window, length)):
-            read = sorted({*range(min(sinks, t + 1)), *range(max(0, t - window + 1), t + 1)})
-            energies = query[1, 2:, t] @ key[1, 1, read].T / 8**0.5
-            received.append(energies.softmax(-1)[:, read.index(j)])
-        weights = torch.cat(received) if received else torch.zeros(1)
-        close(earned[1, 1, j].exp() - 1e-3, torch.stack([weights.max(), weights.sum()]))
-
-
 def test_every_part_has_a_gradient_and_calibration_standardises():
     model = build()
     scores, seen = drawn(model), states(model, tokens())
@@ -225,7 +206,7 @@ def test_scores_of_a_model_of_135_million_have_under_five_megabytes():
     )
     model = transformers.LlamaForCausalLM(config)
     for features in ("states", "hidden"):
-        scores = Scores(model, window=64, capacity=188, features=features, judged="leaving")
+        scores = Scores(model, window=64, capacity=188, features=features)
         assert sum(value.nbytes for value in scores.state_dict().values()) < 5e6
 
 

@@ -91,11 +91,6 @@ class BoundedCache(cache_utils.Cache):
         super().__init__(layers=layers)
         self._bounded = bounded
         attach(model)
-        if scores is not None and scores.judged == "leaving":
-            raise ConfigError(
-                "scores: expected scores that judge a state at birth, got ones that judge it on leaving the "
-                "window, which only training measures so far; train with --judged birth"
-            )
         if scores is not None and scores.features == "hidden":
             pass_hidden_states(model)
 

@@ -71,6 +71,7 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
         self.hidden: Tensor | None = None  # input of the model's layer, where the policy needs it
         self._is_waiting = False
         self._is_sorted = True
+        self._is_padded = False
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Allocate every slot."""
@@ -123,14 +124,20 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
         """Take in n states and return what their queries (B, heads, n, D) read, each at its own step."""
         self._is_waiting = False
         steps = key.shape[2]
-        if scaling is not None:
-            query = query * (scaling * query.shape[3] ** 0.5)
+        factor = 1.0 if scaling is None else scaling * query.shape[3] ** 0.5
+        if factor != 1:
+            query = query * factor
+        self._is_padded |= valid is not None
+        is_full = self.seen >= self.limits.slots and not self._is_padded
+        if is_full and steps == 1 and self.policy.move is None:
+            ranks = self._birth_ranks(key, value, self.count.unsqueeze(1))
+            output = self._replace_one(query, key, value, ranks)
+            self.count = self.count + 1
+            return output
         if valid is None:
             valid = torch.ones(len(key), steps, dtype=torch.bool, device=key.device)
         number = self.count.unsqueeze(1) + valid.cumsum(dim=1) - 1
-        hidden, self.hidden = self.hidden, None
-        ranks = self.policy.birth(Token(key, value, number, self.index, hidden)).detach().float()
-        ranks = ranks.masked_fill(ranks.isnan(), -torch.inf)
+        ranks = self._birth_ranks(key, value, number)
         if self.policy.move is None and steps > 1:
             output = self._read_chunk(query, key, value, ranks, valid)
         else:
@@ -139,6 +146,11 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
             output = torch.cat([self._read_one(*step) for step in zip(*parts, *flags, strict=True)], dim=2)
         self.count = number[:, -1] + 1
         return output
+
+    def _birth_ranks(self, key: Tensor, value: Tensor, number: Tensor) -> Tensor:
+        hidden, self.hidden = self.hidden, None
+        ranks = self.policy.birth(Token(key, value, number, self.index, hidden)).detach().float()
+        return ranks.masked_fill(ranks.isnan(), -torch.inf)
 
     def _read_chunk(self, query: Tensor, key: Tensor, value: Tensor, ranks: Tensor, valid: Tensor) -> Tensor:
         state = births = None
@@ -201,6 +213,30 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
         self.seen += 1
         return read.view_as(query)
 
+    def _replace_one(self, query: Tensor, key: Tensor, value: Tensor, rank: Tensor) -> Tensor:
+        """Read one step as `_read_one` does, where no slot is empty: the sinks are known, one state dies."""
+        older = self.births <= self.seen - self.limits.window
+        older &= ~self.is_sink
+        slot = self._lowest(older)
+        self.births.scatter_(2, slot, self.seen)
+        self.ranks.scatter_(2, slot, rank)
+        index = slot.unsqueeze(-1)
+        self.keys.scatter_(2, index.expand_as(key), key.detach())
+        self.values.scatter_(2, index.expand_as(value), value.detach())
+        self._is_sorted = False
+        self.seen += 1
+        grouped = query.view(*key.shape[:2], -1, query.shape[3])
+        # with a mask as in `_read_one`, so that the same kernel gives the same bits
+        readable = torch.ones_like(self.is_sink).unsqueeze(2)
+        read = scaled_dot_product_attention(grouped, self.keys, self.values, attn_mask=readable)
+        return read.view_as(query)
+
+    def _lowest(self, older: Tensor) -> Tensor:
+        """Return (B, H, 1): the slot of the older state that ranks lowest, of equal ones the latest."""
+        ranks = self.ranks.masked_fill(~older, torch.inf)
+        lowest = older & (ranks == ranks.amin(dim=2, keepdim=True))
+        return torch.where(lowest, self.births, -1).argmax(dim=2, keepdim=True)
+
     def _free_slot(self) -> Tensor:
         """Drop the state that ranks lowest of too many older ones; return (B, H, 1), a slot that is free.
 
@@ -209,10 +245,8 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
         occupied = self.births >= 0
         older = occupied & ~self.is_sink & (self.births <= self.seen - self.limits.window)
         too_many = older.sum(dim=2, keepdim=True) > self.limits.capacity
-        lowest = self.ranks.masked_fill(~older, torch.inf).amin(dim=2, keepdim=True)
-        dropped = self.births.masked_fill(~older | (self.ranks != lowest), -1).argmax(dim=2, keepdim=True)
         empty = (~occupied).to(torch.uint8).argmax(dim=2, keepdim=True)
-        return torch.where(too_many, dropped, empty)
+        return torch.where(too_many, self._lowest(older), empty)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return the size and the offset of the chunk's own mask, which marks padding."""
@@ -228,7 +262,7 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
 
     def reset(self) -> None:
         """Forget everything; the slots stay allocated."""
-        self.seen, self._is_waiting, self._is_sorted = 0, False, True
+        self.seen, self._is_waiting, self._is_sorted, self._is_padded = 0, False, True, False
         if self.is_initialized:
             self.births.fill_(-1)
             self.is_sink.fill_(False)

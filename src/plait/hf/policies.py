@@ -25,8 +25,7 @@ class Token:
 
     `key` and `value` are (B, H, n, D), the key as the model has rotated it; `number` (B, n) counts a row's
     tokens from 0, without its padding. `hidden` (B, n, width) is what the layer's attention read, of which
-    queries, keys and values are functions; None where no policy needs it. `earned` (B, H, n, 2) is what a
-    state received while in the window (`plait.hf.earned`); None at birth.
+    queries, keys and values are functions; None where no policy needs it.
     """
 
     key: Tensor
@@ -34,15 +33,13 @@ class Token:
     number: Tensor
     layer: int
     hidden: Tensor | None = None
-    earned: Tensor | None = None
 
     def __getitem__(self, index: tuple[slice, slice]) -> Token:
         """Return the states of some rows and steps."""
         rows, steps = index
         hidden = None if self.hidden is None else self.hidden[rows, steps]
-        earned = None if self.earned is None else self.earned[rows, :, steps]
         states = (self.key[rows, :, steps], self.value[rows, :, steps])
-        return Token(*states, self.number[rows, steps], self.layer, hidden, earned)
+        return Token(*states, self.number[rows, steps], self.layer, hidden)
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,11 @@ from plait.hf.policies import Token
 from plait.hf.saved import SavedFormat
 from plait.hf.tapped import TappedCache
 
-__all__ = ["FEATURES", "HEADER", "JUDGED", "MOST_WIDTH", "TENSORS", "Scores"]
+__all__ = ["FEATURES", "HEADER", "MOST_WIDTH", "TENSORS", "Scores"]
 
 TENSORS, HEADER = "scores.safetensors", "scores.json"
 MOST_WIDTH = 4096
 FEATURES = ("states", "hidden")
-JUDGED = ("birth", "leaving")
 FILES = SavedFormat(
     name="plait scores",
     version=1,
@@ -32,12 +31,11 @@ FILES = SavedFormat(
         "cache": dict,
         "width": int,
         "features": str,
-        "judged": str,
         "adapter": str,
         "trained": dict,
     },
     # before there was a choice
-    defaults={"features": "states", "judged": "birth", "adapter": ""},
+    defaults={"features": "states", "adapter": ""},
 )
 
 
@@ -83,18 +81,16 @@ class Scores(nn.Module):
         sinks: int = 4,
         width: int = 64,
         features: str = "states",
-        judged: str = "birth",
         seed: int = 0,
     ) -> None:
         super().__init__()
-        check_choice(judged, JUDGED, "judged")
         check_choice(features, FEATURES, "features")
         check_int(1, window=window)
         check_int(0, capacity=capacity, sinks=sinks)
         check_int(0, MOST_WIDTH, width=width)
         check_seed(seed=seed)
         self.window, self.capacity, self.sinks = window, capacity, sinks
-        self.width, self.features, self.judged = width, features, judged
+        self.width, self.features = width, features
         self.trained = {}
         self.adapter = ""  # checksum of the adapter that they were trained with
         sizes = _sizes(model)
@@ -102,8 +98,7 @@ class Scores(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             heads = {
-                str(index): _Head(size, features, width, window + capacity, judged == "leaving")
-                for index, size in sizes.items()
+                str(index): _Head(size, features, width, window + capacity) for index, size in sizes.items()
             }
         self.heads = nn.ModuleDict(heads).to(model.device)
 
@@ -145,7 +140,6 @@ class Scores(nn.Module):
             "cache": {"window": self.window, "capacity": self.capacity, "sinks": self.sinks},
             "width": self.width,
             "features": self.features,
-            "judged": self.judged,
             "adapter": self.adapter,
             "layers": {str(index): self.head(index).size._asdict() for index in self.layers},
             "trained": self.trained,
@@ -172,7 +166,7 @@ class Scores(nn.Module):
                 f"{path}: cache: expected window, capacity and sinks, got {header['cache']!r:.80}"
             )
         try:
-            kind = {name: header[name] for name in ("width", "features", "judged")}
+            kind = {name: header[name] for name in ("width", "features")}
             scores = cls(model, **header["cache"], **kind)
         except ConfigError as error:
             raise DataError(f"{path}: {error}") from error
@@ -235,7 +229,7 @@ class _Head(nn.Module):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, size: HeadSize, features: str, width: int, horizon: int, late: bool) -> None:
+    def __init__(self, size: HeadSize, features: str, width: int, horizon: int) -> None:
         super().__init__()
         self.size, self.reads, self.horizon = size, features, horizon
         count, outputs = size.count(features), size.kv_heads
@@ -243,8 +237,6 @@ class _Head(nn.Module):
         self.register_buffer("scale", torch.ones(count))
         self.linear = nn.Parameter(torch.zeros(outputs, count))
         self.recency = nn.Parameter(torch.zeros(outputs))
-        if late:
-            self.earned = nn.Parameter(torch.zeros(outputs, 2))
         if width:
             self.hidden = nn.Parameter(torch.randn(width, count) / math.sqrt(count))
             self.bias = nn.Parameter(torch.zeros(width))
@@ -271,10 +263,8 @@ class _Head(nn.Module):
             if hasattr(self, "hidden"):
                 ranks = ranks + gelu(x @ self.hidden.T + self.bias) @ self.out.T
             ranks = ranks + self.recency * (token.number / self.horizon).unsqueeze(-1)
-            ranks = ranks.transpose(1, 2)
-            if token.earned is not None:
-                ranks = ranks + (token.earned * self.earned.unsqueeze(1)).sum(dim=-1)
-        return ranks
+            result: Tensor = ranks.transpose(1, 2)
+        return result
 
 
 @torch.no_grad()

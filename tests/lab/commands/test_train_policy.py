@@ -10,24 +10,8 @@ pytest.importorskip("gymnasium")
 pytest.importorskip("popgym")
 
 from plait.lab.cli import main
+from tests.lab.small_runs import POLICY
 
-SMALL = [
-    "--hidden",
-    "8",
-    "--n-envs",
-    "4",
-    "--n-steps",
-    "10",
-    "--total-timesteps",
-    "1.2e2",
-    "--n-minibatches",
-    "2",
-    "--n-epochs",
-    "1",
-    "--evaluate-on",
-    "2",
-    "--quiet",
-]
 ECHO = "tests.lab.tasks.environments.echo:"
 
 
@@ -47,7 +31,7 @@ def test_trains_tests_lists_and_resumes(family, env, other, tmp_path, capsys):
     out = ["--out", str(tmp_path)]
     arguments = ["--env", env, *(["--test-env", other] if other else [])]
     memory = ["--model", "rellstm", "--relevance", "learned", "--usage", "0.1", "--scale-rewards"]
-    assert run(family, *arguments, *memory, *SMALL, *out, "--json") == 0
+    assert run(family, *arguments, *memory, *POLICY, *out, "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["status"], answer["steps"]) == ("complete", 120)
     assert list(answer["held_out"]) == [env, *([other] if other else [])]
@@ -98,7 +82,7 @@ def test_bad_input_is_one_line(family, arguments, message, tmp_path, capsys):
 
 
 def test_an_environment_that_raises_is_named_and_the_run_resumes(tmp_path, capsys):
-    assert run("gym", "--env", f"{ECHO}box__discrete__raise", *SMALL, "--out", str(tmp_path)) == 2
+    assert run("gym", "--env", f"{ECHO}box__discrete__raise", *POLICY, "--out", str(tmp_path)) == 2
     error = capsys.readouterr().err
     assert "failed in step(" in error
     assert "RuntimeError: the bridge fell; the run is kept, continue: plait train --resume" in error
@@ -116,7 +100,7 @@ def test_code_that_a_run_folder_names_is_not_run_unasked(tmp_path, capsys, monke
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     out = ["--out", str(tmp_path / "runs")]
-    assert run("gym", "--env", "strange:make", *SMALL, *out, "--json") == 0
+    assert run("gym", "--env", "strange:make", *POLICY, *out, "--json") == 0
     folder = json.loads(capsys.readouterr().out)["folder"]
     (tmp_path / "ran").unlink()
     monkeypatch.setattr(own_code, "_TRUSTED", set())
@@ -151,7 +135,9 @@ def test_code_that_its_user_named_before_is_run_again_from_the_same_file_alone(t
         (tmp_path / name / "mine_before.py").write_text(source)
     with monkeypatch.context() as patch:
         patch.syspath_prepend(str(tmp_path / "mine"))
-        assert run("gym", "--env", "mine_before:make", *SMALL, "--out", str(tmp_path / "runs"), "--json") == 0
+        assert (
+            run("gym", "--env", "mine_before:make", *POLICY, "--out", str(tmp_path / "runs"), "--json") == 0
+        )
         folder = json.loads(capsys.readouterr().out)["folder"]
         assert in_a_new_process("watch", folder) == 0
         assert "mine_before:make" in capsys.readouterr().out

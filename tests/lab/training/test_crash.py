@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from plait.lab.cli import main
 from plait.lab.runs import folder as files
 from plait.lab.runs.checkpoint import read_checkpoint
+from tests.lab.small_runs import COPY
 
 
 class Crash(BaseException):
@@ -149,37 +151,9 @@ def test_reaching_the_accuracy_is_remembered_by_a_run_that_dies_before_its_summa
 
 
 COMMAND = [
-    "train",
-    "copy",
-    "--model",
-    "relrnn",
-    "--hidden",
-    "8",
-    "--delay",
-    "3",
-    "--window",
-    "3",
-    "--capacity",
-    "2",
-    "--updates",
-    "150",
-    "--batch-size",
-    "4",
-    "--checkpoint-every",
-    "17",
-    "--record-every",
-    "1",
-    "--evaluate-every",
-    "40",
-    "--evaluate-on",
-    "8",
-    "--gradients-every",
-    "25",
-    "--quiet",
-    "--device",
-    "cpu",
-    "--threads",
-    "1",
+    *COPY,
+    *shlex.split("--updates 150 --batch-size 4 --checkpoint-every 17 --evaluate-every 40"),
+    *shlex.split("--gradients-every 25 --quiet --threads 1"),
 ]
 
 

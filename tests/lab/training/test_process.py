@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,33 +16,9 @@ from plait.errors import ConfigError
 from plait.lab.cli import main
 from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.training.process import check_threads
+from tests.lab.small_runs import COPY
 
-RUN = [
-    "train",
-    "copy",
-    "--model",
-    "relrnn",
-    "--hidden",
-    "8",
-    "--delay",
-    "3",
-    "--window",
-    "3",
-    "--capacity",
-    "2",
-    "--batch-size",
-    "7",
-    "--record-every",
-    "1",
-    "--evaluate-on",
-    "8",
-    "--evaluate-every",
-    "10",
-    "--gradients-every",
-    "10",
-    "--device",
-    "cpu",
-]
+RUN = [*COPY, *shlex.split("--batch-size 7 --evaluate-every 10 --gradients-every 10")]
 
 
 def torchrun(*arguments, script=None, **options):

@@ -41,7 +41,7 @@ class ChoiceRecipe:
         self, scores: Scores, optimizer: torch.optim.Optimizer, ids: Tensor, answers: Tensor | None = None
     ) -> dict[str, float]:
         """Take an optimizer step for each decision of a batch (B, T) of texts; return the figures."""
-        layers = observe(self.model, ids, self.limits, scores.judged)
+        layers = observe(self.model, ids, self.limits)
         figures: list[Tensor] = []
         for decision in range(len(decision_steps(ids.shape[1], self.limits))):
             loss, share = self._losses(scores, layers, decision)
@@ -56,7 +56,7 @@ class ChoiceRecipe:
     @torch.no_grad()
     def evaluate(self, scores: Scores, ids: Tensor, answers: Tensor | None = None) -> dict[str, float]:
         """Return loss and score on a batch of texts."""
-        layers = observe(self.model, ids, self.limits, scores.judged)
+        layers = observe(self.model, ids, self.limits)
         decisions = range(len(decision_steps(ids.shape[1], self.limits)))
         parts = [torch.stack(self._losses(scores, layers, decision)) for decision in decisions]
         loss, share = torch.stack(parts).mean(dim=(0, 2)).tolist()

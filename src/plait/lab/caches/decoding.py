@@ -64,9 +64,7 @@ def measure_decoding(
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     config = transformers.LlamaConfig(**(sizes or LLAMA_1B), bos_token_id=None, eos_token_id=None)
     with torch.device(device):
-        model = (
-            transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval().requires_grad_(False)
-        )
+        model = transformers.LlamaForCausalLM(config).to(dtype).eval().requires_grad_(False)
     variant = Variant.of(policy, slots)
     for length in lengths:
         for kind in kinds:

@@ -16,7 +16,7 @@ from plait.hf import Adapter, Scores
 from plait.hf.layer import Limits
 from plait.hf.policies import Token
 from plait.hf.tapped import TappedCache
-from plait.lab.caches.future_use import UsageRecipe, seen_by
+from plait.lab.caches.future_use import UsageRecipe
 from plait.lab.caches.rank_gradient import rank_gradient
 from plait.ops.bounded_attention import bounded_attention
 from plait.ops.lifetimes import lifetimes
@@ -65,7 +65,7 @@ class EvictionRecipe:
             # The features are constants: ranks do not change the states of the layers below them.
             hidden = None if token.hidden is None else token.hidden.detach()
             fixed = replace(token, key=token.key.detach(), value=token.value.detach(), hidden=hidden)
-            ranks = scores(seen_by(scores.judged, query, fixed, self.limits))
+            ranks = scores(fixed)
             return straight_through_attention(query, token.key, token.value, ranks, self.limits)
 
         return TappedCache(self.model, attention)
@@ -79,7 +79,7 @@ class EvictionRecipe:
     def _cache(self, scores: Scores) -> TappedCache:
         def attention(query: Tensor, token: Token) -> Tensor:
             sizes = self.limits._asdict()
-            ranks = scores(seen_by(scores.judged, query, token, self.limits))
+            ranks = scores(token)
             deaths = lifetimes(ranks, **sizes).deaths
             return bounded_attention(query, token.key, token.value, deaths, **sizes)
 

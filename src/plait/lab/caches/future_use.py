@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from plait.hf import Scores
-from plait.hf.earned import earned_in_window
 from plait.hf.layer import Limits
 from plait.hf.policies import Token
 from plait.hf.tapped import TappedCache
@@ -59,7 +57,7 @@ class UsageRecipe:
 
         Queries at answers count like all others: the largest attention finds them.
         """
-        layers = observe(self.model, ids, self.limits, scores.judged)
+        layers = observe(self.model, ids, self.limits)
         errors: list[Tensor] = []
         spreads: list[Tensor] = []
         norms: list[Tensor] = []
@@ -77,7 +75,7 @@ class UsageRecipe:
     @torch.no_grad()
     def evaluate(self, scores: Scores, ids: Tensor, answers: Tensor | None = None) -> dict[str, float]:
         """Return loss and score on a batch of texts."""
-        layers = observe(self.model, ids, self.limits, scores.judged)
+        layers = observe(self.model, ids, self.limits)
         error, spread = self._errors(scores, layers, slice(None))
         loss = error.mean().item()
         return {"loss": loss, "score": 1 - loss / max(spread.mean().item(), 1e-12)}
@@ -99,28 +97,18 @@ class UsageRecipe:
 
 
 @torch.no_grad()
-def observe(
-    model: Any, ids: Tensor, limits: Limits, judged: str = "birth", power: float = math.inf
-) -> list[Observed]:
+def observe(model: Any, ids: Tensor, limits: Limits, power: float = math.inf) -> list[Observed]:
     """Return the states of every layer and the attention later queries pay to them, in one forward pass."""
     layers: list[Observed] = []
     steps = decision_steps(ids.shape[1], limits)
 
     def attention(query: Tensor, token: Token) -> Tensor:
         use = later_use(query, token.key, steps, power)
-        layers.append(Observed(seen_by(judged, query, token, limits), (use + _NEGLIGIBLE).log()))
+        layers.append(Observed(token, (use + _NEGLIGIBLE).log()))
         return scaled_dot_product_attention(query, token.key, token.value, is_causal=True, enable_gqa=True)
 
     model(ids, past_key_values=TappedCache(model, attention), logits_to_keep=1)
     return layers
-
-
-def seen_by(judged: str, query: Tensor, token: Token, limits: Limits) -> Token:
-    """Return the states as scores see them that judge at birth, or on leaving the window."""
-    if judged == "birth":
-        return token
-    earned = earned_in_window(query.detach(), token.key.detach(), limits.window, limits.sinks)
-    return replace(token, earned=earned)
 
 
 def decision_steps(length: int, limits: Limits) -> list[int]:

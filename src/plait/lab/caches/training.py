@@ -27,7 +27,7 @@ from plait.errors import (
 )
 from plait.hf import Adapter, Scores
 from plait.hf.layer import Limits
-from plait.hf.scores import FEATURES, JUDGED, MOST_WIDTH
+from plait.hf.scores import FEATURES, MOST_WIDTH
 from plait.lab.caches.choice import ChoiceRecipe
 from plait.lab.caches.eviction import EvictionRecipe, FullRecipe
 from plait.lab.caches.facts import FactWriter
@@ -75,8 +75,6 @@ class ScoresOptions:
     width: int = 64
     features: str = "states"
     """Input of a head: `states` (keys and values) or the `hidden` state that they come from."""
-    judged: str = "birth"
-    """Step at which a state is ranked: `birth`, or `leaving` the window with what it earned there."""
     sizes: tuple[float, ...] = (1.0,)
     """Sizes of the cache, as multiples of window and capacity, which the updates take in turn."""
     held_out: int = 4
@@ -114,7 +112,6 @@ class ScoresOptions:
             raise ConfigError("recipe: full is a control of --tune lora; it trains no scores")
         check_int(1, rank=self.rank)
         check_choice(self.features, FEATURES, "features")
-        check_choice(self.judged, JUDGED, "judged")
         if not self.sizes:
             raise ConfigError("sizes: expected at least one multiple of the cache's size, got none")
         for size in self.sizes:
@@ -158,7 +155,6 @@ class ScoresLearner(Learner):
             **options.limits._asdict(),
             width=options.width,
             features=options.features,
-            judged=options.judged,
             seed=options.seed,
         )
         self.is_fresh = start is None
@@ -282,7 +278,7 @@ def train_scores(
     """
     context = len(pieces[0].tokens) if pieces else 0
     options.check(context)
-    for name in ("width", "features", "judged") if start is not None else ():
+    for name in ("width", "features") if start is not None else ():
         wanted, got = getattr(options, name), getattr(start, name)
         if wanted != got:
             raise ConfigError(f"start: expected scores of {name} {wanted}, got {name} {got}")
@@ -331,7 +327,7 @@ def train_scores(
         "documents": len(pieces),
         "facts": options.facts,
         "seed": options.seed,
-        "lr": options.lr,
+        "lr": options.lr or RECIPES[options.recipe].lr,
         "held_out": fitted.summary["held_out"],
         "plait": __version__,
         "commit": commit(),

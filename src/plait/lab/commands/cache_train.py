@@ -30,7 +30,6 @@ def train_cache(
     lr: Annotated[float | None, option(default="2e-3 for usage and choice, 5e-4 for eviction")] = None,
     width: int = 64,
     features: Literal["states", "hidden"] = "states",
-    judged: Literal["birth", "leaving"] = "birth",
     sizes: str = "1",
     held_out: int = 4,
     facts: float = 0.5,
@@ -63,14 +62,13 @@ def train_cache(
         sinks: first states that the cache keeps.
         out: folder of the run and of the scores.
         recipe: usage, choice or eviction; full tunes as eviction does, with the full cache, as a control.
-        minutes: as many updates as fit into this time, instead of --updates; two are timed first.
+        minutes: as many updates as fit into this time, instead of --updates; a few are timed first.
         updates: updates in all; each takes --batch-size documents.
         context: tokens of a document; at least sinks + 2 · window + capacity.
         batch_size: documents of an update.
         lr: largest learning rate.
         width: hidden features of a head; 0 for a linear one.
         features: input of a head: states (keys and values) or the hidden state that they come from.
-        judged: step at which a state is ranked: birth, or leaving the window with what it earned there.
         sizes: comma-separated multiples of window and capacity; the updates take them in turn.
         held_out: held-out documents of an evaluation.
         facts: share of the documents into which facts and questions about them are written.
@@ -105,7 +103,6 @@ def train_cache(
         lr=lr or 0.0,
         width=width,
         features=features,
-        judged=judged,
         sizes=_sizes(sizes),
         held_out=held_out,
         facts=facts,

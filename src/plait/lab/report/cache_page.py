@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,7 @@ KINDS = {
     "tracking": "a variable tracked",
 }
 _LEVELS = 10  # colour levels in a text
+_FEW = 4  # files that are named one by one
 
 
 @dataclass
@@ -241,7 +243,7 @@ def _notes(description: dict[str, Any], scored: Sequence[Scored]) -> list[str]:
     count = max((len(result.losses) for result in scored), default=0)
     notes = [
         f"Model: {model['name']}, {model['dtype']}, checksum {model['digest'][:16]}.",
-        f"Texts: {', '.join(description['texts']['names'])}; seed {settings['seed']}, batches of "
+        f"Texts: {_named(description['texts']['names'])}; seed {settings['seed']}, batches of "
         f"{settings['batch']}.",
     ]
     if count:
@@ -283,8 +285,30 @@ def sessions_table(sessions: Sequence[dict[str, Any]]) -> Table:
     return Table(["began", "machine", "threads", "load", "torch", "commit"], rows)
 
 
+def _named(names: Sequence[str]) -> str:
+    """Return the names of files, or the number of many; config.json has all of them."""
+    if len(names) <= _FEW:
+        return ", ".join(names)
+    return f"{len(names)} files, which config.json names, from {names[0]} to {names[-1]}"
+
+
 def _commands(sessions: Sequence[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(str(session["command"]) for session in sessions))
+    """Return every command once; of a long list of files, results.jsonl has all."""
+    return list(dict.fromkeys(_shortened(str(session["command"])) for session in sessions))
+
+
+def _shortened(command: str) -> str:
+    """Leave out all but the first and the last of many values of an option.
+
+    >>> _shortened("plait cache eval M --text a b c d e --slots 4")
+    'plait cache eval M --text a … e --slots 4'
+    """
+    parts = re.split(r" (?=--)", command)
+    for i, part in enumerate(parts):
+        words = part.split(" ")
+        if part.startswith("--") and len(words) > _FEW + 1:
+            parts[i] = f"{words[0]} {words[1]} … {words[-1]}"
+    return " ".join(parts)
 
 
 def _pictures(description: dict[str, Any], scored: Sequence[Scored]) -> Iterator[dict[str, str]]:

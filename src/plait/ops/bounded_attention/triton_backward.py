@@ -1,4 +1,4 @@
-"""The backward kernels of bounded attention, over the tiles of the forward kernel.
+"""Backward kernels of bounded attention on the forward kernel's tiles; long because an argument takes a line.
 
 The gradient of a state is a sum over the blocks that read it. First, `older_kernel` owns slots during a span
 of blocks, walks these in order, and writes its sum when the slot passes to another state. The sums of a span

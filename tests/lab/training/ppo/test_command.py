@@ -10,24 +10,7 @@ from plait.lab.cli import main
 from plait.lab.training.callbacks import Bar, Lines, display
 from plait.lab.training.ppo.learner import PolicyProgressFormat
 from plait.lab.training.recipe import PPOConfig
-
-SMALL = [
-    "--hidden",
-    "8",
-    "--n-envs",
-    "4",
-    "--n-steps",
-    "10",
-    "--total-timesteps",
-    "1.2e2",
-    "--n-minibatches",
-    "2",
-    "--n-epochs",
-    "1",
-    "--evaluate-on",
-    "2",
-    "--quiet",
-]
+from tests.lab.small_runs import POLICY
 
 
 def run(*arguments):
@@ -38,7 +21,7 @@ def test_trains_tests_lists_and_resumes(tmp_path, capsys):
     out = ["--out", str(tmp_path)]
     arguments = ["--env", "GoToDoor-5x5", "--test-env", "GoToDoor-6x6", "--model", "relgru"]
     arguments += ["--relevance", "learned", "--mix", "0.75"]
-    assert run(*arguments, *SMALL, *out, "--json") == 0
+    assert run(*arguments, *POLICY, *out, "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["status"], result["steps"]) == ("complete", 120)
     assert set(result["held_out"]) == {"GoToDoor-5x5", "GoToDoor-6x6"}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from plait.lab.tasks.minigrid import make_vec_env
-from plait.lab.tasks.minigrid.observation import GRID_ACTIONS
+from plait.lab.tasks.minigrid.observation import grid_actions
 from plait.lab.training.learner import generator_for
 from plait.lab.training.ppo.learner import PolicyLearner
 from plait.lab.training.ppo.policy import build_policy
@@ -91,8 +91,8 @@ def test_a_bounded_memory_keeps_its_slots(described):
 
 def test_sampling_follows_the_probabilities():
     probabilities = torch.tensor([0.5, 0.3, 0.1, 0.05, 0.05, 0.0, 0.0])
-    samples = GRID_ACTIONS.sample(
-        probabilities.log(), GRID_ACTIONS.noise((20000,), torch.Generator().manual_seed(0))
+    samples = grid_actions().sample(
+        probabilities.log(), grid_actions().noise((20000,), torch.Generator().manual_seed(0))
     )
     shares = torch.bincount(samples, minlength=7) / 20000
     torch.testing.assert_close(shares, probabilities, atol=0.012, rtol=0)
