@@ -115,6 +115,32 @@ def to_earned(*names: str) -> str:
     return table(["layer", *(f"({t}, {b})" for t, b in shapes)], body)
 
 
+def host(name: str) -> str:
+    """Return the milliseconds until Python returns and until the GPU is done, eagerly and by CUDA graphs."""
+    rows = [
+        [
+            row["layer"],
+            f"({row['T']}, {row['B']})",
+            _digits(row["host ms"]),
+            _digits(row["ms"]),
+            f"{row['ratio']:.2f}",
+            {True: "equal", False: "differ", None: DASH}[all(row["equal"]) if "equal" in row else None],
+        ]
+        for row in _file(name)["host"]
+    ]
+    return table(["layer", "(T, B)", "host, ms", "ms", "ratio", "bits of the eager call"], rows)
+
+
+def kernels(name: str) -> str:
+    """Return the microseconds of a layer's own kernels, of a forward and backward pass."""
+    names = ("attentive_forward", "attentive_backward", "attentive_usage")
+    rows = [
+        [key, *(whole(times[kernel][1]) if kernel in times else DASH for kernel in names)]
+        for key, times in _file(name)["device us by kernel"].items()
+    ]
+    return table(["layer", "forward, µs", "backward, µs", "usage, µs"], rows)
+
+
 def sizes(name: str) -> str:
     """Return the cells of a sweep by kind of memory: failures, backends, ratios to torch.nn.LSTM."""
     groups = by(_file(name)["cells"], lambda record: memory_group(record["cell"]))
@@ -249,11 +275,46 @@ def attention(*names: str) -> str:
     return table(["method", "T", *heads], body)
 
 
+def attention_by_length(*names: str) -> str:
+    """Return times on a GPU, how many times as fast as full attention, and memory, by length."""
+    body = [
+        [
+            f"{row['T']:,}",
+            row["method"],
+            _milliseconds(row),
+            f"{1 / row['ratio']:.2f}",
+            whole(row["peak MB"]),
+        ]
+        for name in names
+        for row in _file(name)["times"]
+    ]
+    return table(["T", "method", "ms", "times as fast", "peak MB"], body)
+
+
+def attention_parts() -> str:
+    """Return the times of calls and kernels at 8,192 steps, in the first measurement and in the second."""
+    times: dict[str, list[str]] = {}
+    for column, name in enumerate(("first", "second")):
+        for line in lines(f"bench/h200-attention-parts-{name}.jsonl"):
+            part = f"`{line['kernel']}`" if "kernel" in line else line["part"]
+            times.setdefault(part, [DASH, DASH])[column] = f"{line['ms']:.3f}"
+    return table(["part", "first, ms", "second, ms"], [[part, *cells] for part, cells in times.items()])
+
+
+def attention_tiles() -> str:
+    """Return the times of the kernels of bounded attention by launch options."""
+    body = [
+        [line["kernel"], line["BS"], line.get("BQ", DASH), line["num_stages"], f"{line['ms']:.3f}"]
+        for line in lines("bench/h200-attention-tiles.jsonl")
+    ]
+    return table(["kernel", "states of a tile", "queries at once", "stages", "ms"], body)
+
+
 def _milliseconds(row: dict[str, Any]) -> str:
     return f"{_digits(row['ms'])} ± {_digits(row['spread ms'])}"
 
 
-CLUSTER = [f"bench/h200-{name}" for name in ("cluster-fifth", "cluster-full-fifth")]
+CLUSTER = [f"bench/h200-{name}" for name in ("graphed", "cluster-fifth", "cluster-full-fifth")]
 EARLIER = [
     f"bench/h200-{name}"
     for name in (
@@ -273,14 +334,20 @@ EARLIER = [
 TRITON = [f"bench/h200-{name}" for name in ("hidden128", "scans", "hidden1024", "bf16")]
 CPU = [f"bench/cpu-{name}" for name in ("2-cores", "1-thread")]
 ATTENTION = [f"bench/cpu-attention-{name}" for name in ("1-thread", "1-thread-again")]
+FLEX_H200 = [f"bench/h200-attention-first-{steps}" for steps in (8192, 32768)]
 
 BLOCKS = {
     "cluster, files": lambda: origin(*CLUSTER),
-    "cluster": lambda: layers("bench/h200-cluster-fifth"),
-    "cluster, learned": lambda: to_earned("bench/h200-cluster-fifth"),
+    "cluster": lambda: layers("bench/h200-graphed"),
+    "cluster, learned": lambda: to_earned("bench/h200-graphed"),
+    "cluster, fifth": lambda: layers("bench/h200-cluster-fifth"),
+    "host, files": lambda: origin("bench/h200-graphed-host"),
+    "host": lambda: host("bench/h200-graphed-host"),
+    "kernels": lambda: kernels("bench/h200-graphed-host"),
     "cluster, full": lambda: layers("bench/h200-cluster-full-fifth"),
     "sizes, files": lambda: origin("bench/h200-sizes"),
     "sizes": lambda: sizes("bench/h200-sizes"),
+    "sizes, slowest": lambda: slowest("bench/h200-sizes"),
     "earlier, files": lambda: origin(*EARLIER),
     **{f"earlier, {name.partition('h200-')[2]}": (lambda name=name: layers(name)) for name in EARLIER},
     "triton, files": lambda: origin(*TRITON),
@@ -295,6 +362,10 @@ BLOCKS = {
     "cpu, one thread": lambda: layers("bench/cpu-1-thread"),
     "attention, files": lambda: origin(*ATTENTION),
     "attention": lambda: attention(*ATTENTION),
+    "attention, H200, files": lambda: origin(*FLEX_H200),
+    "attention, H200": lambda: attention_by_length(*FLEX_H200),
+    "attention, H200, parts": attention_parts,
+    "attention, H200, tiles": attention_tiles,
     "stream, files": lambda: origin("bench/cpu-stream"),
     "stream": stream,
     "memory, files": lambda: origin("bench/cpu-memory", "bench/h200-memory"),

@@ -53,7 +53,7 @@ def _reached(model: str, runs: Sequence[Attempt]) -> str:
             else f"{percent(run.run.score)}%{ends.get(run.run.status, '')}"
             for run in runs
         )
-        return f"{name} {', '.join(scores)}"
+        return f"{name} {', '.join(dict.fromkeys(scores))}"
     count = len(known) + len(cut)
     share = "" if reached == count else f" ({reached} of {count} runs)"
     middle = median_updates(runs)

@@ -292,7 +292,7 @@ def one_case(number: int, seed: int, where: Path) -> tuple[str, list[str]]:
             wrong.append("the folder was written to")
         return wrong
 
-    status, answer = isolated(work, 3 * LONGEST)
+    status, answer = isolated(work, 10 * LONGEST)  # a line that was announced may take long
     config = folder / "config.json"
     about = config.read_text()[:600] if config.exists() else ""
     wrong = answer if status == "done" else [f"{status}: {answer}"]

@@ -113,10 +113,10 @@ def test_what_makes_no_sense_is_one_line(options, words):
         learned(**options)
 
 
-def worth_gradient(usage, backend="reference"):
+def worth_gradient(usage, backend="reference", **options):
     """Of a loss on the last output alone: the model, its inputs and trace, dL/dh_T, and every gradient."""
     torch.manual_seed(3)
-    model = learned(usage=usage, noise=0.0, backend=backend).double()
+    model = learned(usage=usage, noise=0.0, backend=backend, **options).double()
     torch.nn.init.normal_(model.layers[0].scorer.worth)
     x, weights = torch.randn(14, 2, 3, dtype=torch.float64), torch.randn(2, 8, dtype=torch.float64)
     output, _, (trace,) = model(x, need_trace=True)
@@ -169,3 +169,14 @@ def test_a_scorer_of_ones_own_must_have_a_worth():
     memory = RelevancyMemory(3, 2, relevance="learned")
     with pytest.raises(ConfigError, match="expected a parameter `worth`"):
         SelfAttentive(ElmanCell(3, 8), memory, scorer=torch.nn.Identity())
+
+
+def test_usage_counts_in_a_truncated_layer_too():
+    """Truncated beyond its length it walks step by step, and has the gradients of the scan."""
+    scanned, walked, without = (
+        worth_gradient(usage, **options)[-1]
+        for usage, options in ((1.0, {}), (1.0, {"truncate": 99}), (0.0, {"truncate": 99}))
+    )
+    for name, gradient in scanned.items():
+        torch.testing.assert_close(walked[name], gradient)
+    assert not torch.allclose(walked["layers.0.scorer.worth"], without["layers.0.scorer.worth"])

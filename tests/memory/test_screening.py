@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from plait import ElmanCell, RelevancyMemory, SelfAttentive, TopKMemory, UniformMemory
+from plait.errors import ConfigError
 from plait.models import MODELS
 
 
@@ -154,3 +155,8 @@ def test_untrained_screening_keeps_what_comes_first(name):
         held[relevance] = (state.memory[0].born[:, 10:] < 20).float().mean().item()
     assert held["earned"] > 0.6
     assert held["learned"] < 0.2
+
+
+def test_a_uniform_memory_of_no_states_is_refused():
+    with pytest.raises(ConfigError, match="every: expected at least 1, got 0"):
+        UniformMemory(2, 3, every=0)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from plait.depthwidth.planner import MODELS, compare, judge, optimal_shape
+from plait.depthwidth.planner.tables import judgement_tables
 from plait.errors import ConfigError
 
 
@@ -126,3 +127,16 @@ def test_comparison_of_published_models():
     assert all(model.source.startswith(("Levine", "https://")) for model in MODELS)
     # A published model lies among published ones, so that no verdict against all of them is possible.
     assert {result.verdict for result in rows.values()} <= {None, "balanced"}
+
+
+def test_the_table_of_nearest_shapes_has_a_title_and_a_note_only_if_it_is_empty():
+    title = "Shapes of about equal size that the fit calls balanced"
+    for depth, width in ((12, 768), (1, 200)):
+        nearest = judgement_tables(judge(depth, width))[-1]
+        assert nearest.title == title
+        assert bool(nearest.rows) != bool(nearest.notes)
+
+
+def test_heads_of_published_models_divide_their_widths():
+    uneven = [model.name for model in MODELS if model.width % model.heads]
+    assert uneven == ["GPT-3 1.3B", "GPT-3 13B"], "as printed in their paper"

@@ -70,6 +70,10 @@ def test_foreign_files(tmp_path):
         certify(Problem(1, 3), out=path)
     with pytest.raises(OutputError, match="other primes"):
         certify(Problem(1, 2), primes=PRIMES[1:], seeds=(4, 5), out=path)
+    held = json.loads(path.read_text())
+    path.write_text(json.dumps(held | {"rank": held["rank"] + 1}))
+    with pytest.raises(CheckpointError, match="was changed after it was written"):
+        Certificate.read(path)
     path.write_text("{}")
     with pytest.raises(CheckpointError, match="is not a certificate"):
         certify(Problem(1, 2), out=path)

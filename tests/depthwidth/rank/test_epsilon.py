@@ -76,3 +76,16 @@ def test_bad_input():
         epsilon_rank(np.eye(2), tol=2)
     with pytest.raises(ConfigError, match="non-finite"):
         epsilon_rank([[np.inf]])
+
+
+class Squares(torch.nn.Module):
+    """At each position the square of the sum of all features up to there."""
+
+    def forward(self, tokens):
+        return tokens.sum(2, keepdim=True).cumsum(1).square().expand_as(tokens)
+
+
+def test_a_module_is_read_at_its_last_position():
+    """The square of a sum of two parts has rank 3; earlier positions see less of the second part."""
+    assert measure(Squares(), 2, tokens=4, width=3, templates=16, tol=1e-9).value == 3
+    assert measure(Squares(), 2, tokens=4, width=3, templates=16, tol=1e-9, position=1).value == 1

@@ -122,4 +122,5 @@ def test_lemma_11_has_no_value_beyond_s_equal_k(t: int, k: int) -> None:
 
 def test_degree_of_the_asymptotic_form() -> None:
     with pytest.raises(ConfigError, match="at most 30"):
-        chi_asymptotic(1, 10, 40)
+        chi_asymptotic(1, 10, 31)
+    assert len(chi_asymptotic(1, 10, 30)) == 31

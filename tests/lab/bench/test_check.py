@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from plait.lab.bench import check
 from plait.lab.bench.check import Measured, changes, settled
@@ -176,3 +177,18 @@ def test_a_file_that_is_none_is_one_line(
 def test_a_tolerance_that_is_none(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "check", str(file), "--tolerance", "nan"]) == 2
     assert "tolerance: expected a number from 0 to 100" in capsys.readouterr().err
+
+
+def test_a_row_is_measured_again_in_its_own_precision(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = json.loads(file.read_text())
+    content["rows"] = [one | {"precision": "bf16"} for one in content["rows"]]
+    file.write_text(json.dumps(content))
+    timed = set()
+
+    def turns(entries: list[Any], steps: int, rows: int, turns: dict[str, Any]) -> list[dict[str, Any]]:
+        timed.update((entry.config.hidden, entry.config.dtype) for entry in entries)
+        return [row(1.0, T=steps, B=rows, precision="bf16")]
+
+    monkeypatch.setattr(check, "measured", turns)
+    assert main(["bench", "check", str(file)]) == 0
+    assert timed == {(8, torch.bfloat16)}

@@ -200,6 +200,7 @@ def test_it_stops_in_time(scripts: Callable[..., None], tmp_path: Path) -> None:
     assert time.monotonic() - began < 30
     assert 1 <= len(result.data["cells"]) <= 2
     assert result.data["not_finished"] == 6 - len(result.data["cells"])
+    assert any("cells were not run" in str(part) for part in result.parts)
     assert not result.error
 
 

@@ -287,6 +287,8 @@ def test_the_page_and_the_readme_hold_every_result(finished):
     assert "http" not in page.replace("http://www.w3.org", "")
     text = "".join(json.loads((finished / "text.json").read_text())["tokens"][:95])
     shown = re.findall(r'<div class="text">(.*?)</div>', page, re.DOTALL)
+    shades = re.findall(r"^\.(k\d+) ", page, re.MULTILINE)
+    assert set(re.findall(r'class="(k\d+)"', page)) <= set(shades) == {f"k{level}" for level in range(11)}
     assert {html.unescape(re.sub(r"<.*?>", "", part)) for part in shown} == {text}
 
 

@@ -130,9 +130,13 @@ def test_the_end_token_of_a_gguf_file_is_the_models(tmp_path, monkeypatch):
     right, tokenizer.eos_token = tokenizer.eos_token, "<|im_start|>"
     model = transformers.LlamaForCausalLM.from_pretrained(save_model(tmp_path / "source"))
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *a, **b: tokenizer)
-    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda *a, **b: model)
-    _, read = load_gguf(tmp_path / "small.gguf")
+    stored = {"dtype": torch.bfloat16}
+    monkeypatch.setattr(
+        transformers.AutoModelForCausalLM, "from_pretrained", lambda *a, **b: model.to((stored | b)["dtype"])
+    )
+    loaded, read = load_gguf(tmp_path / "small.gguf")
     assert (read.eos_token, read.eos_token_id) == (right, model.config.eos_token_id)
+    assert {weight.dtype for weight in loaded.parameters()} == {torch.float32}, "whatever its file says"
 
 
 def test_reading_a_gguf_file_needs_its_extra(tmp_path, monkeypatch):

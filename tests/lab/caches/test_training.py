@@ -469,6 +469,7 @@ def test_the_command_writes_scores_that_a_cache_takes(folder, capsys):
     data = json.loads(capsys.readouterr().out)
     assert data["trained"]["recipe"] == "eviction"
     assert data["trained"]["documents"] == 20
+    assert data["trained"]["lr"] == EvictionRecipe.lr
 
 
 @pytest.mark.parametrize(
@@ -494,3 +495,13 @@ def test_the_command_refuses_in_one_line(folder, more, match, capsys):
 def test_texts_too_few_to_hold_one_out():
     with pytest.raises(DataError, match="expected at least 2 documents"):
         train_scores(reader(), texts(1), OPTIONS)
+
+
+@pytest.mark.parametrize(("updates", "shares"), [(40, (1 / 2, 39 / 40, 38 / 40)), (10, (1, 9 / 10, 8 / 10))])
+def test_the_learning_rate_rises_to_its_largest_value_and_falls(updates, shares):
+    learner = ScoresLearner(reader(), texts(), replace(OPTIONS, recipe="usage", updates=updates, lr=0.02))
+    rates = []
+    for number in range(1, 4):
+        learner.advance(number, lambda: None)
+        rates.append(learner.optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.02 * share for share in shares])

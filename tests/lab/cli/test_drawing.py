@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from plait.lab import cli
-from plait.lab.cli.drawing import draw_table, wrapped
+from plait.lab.cli.drawing import column_widths, draw_table, wrapped
 from plait.lab.result import CommandResult
 from plait.table import Table
 
@@ -76,3 +76,18 @@ def test_on_a_terminal_parts_are_drawn_and_in_a_pipe_they_are_lines(capsys, monk
     assert max(map(len, told)) < 60
     assert any("a-folder-with-a-name-that-stays-in-one-piece" in line for line in told)
     assert drawn.split()[:20] == long.split()[:20]
+
+
+def test_the_smallest_wish_for_width_is_served_first():
+    """The second text fits on one line; the first is wrapped, and takes what is left."""
+    cells = ["one word " * 20, "a text a bit longer than a name"]
+    assert column_widths(Table(["long", "short"], [cells]), 90) == [52, 31]
+    assert column_widths(Table(["short", "long"], [cells[::-1]]), 90) == [31, 52]
+
+
+def test_columns_are_drawn_in_these_widths(capsys):
+    """A name keeps its line, where rich would shrink both columns alike."""
+    table = Table(["name", "text"], [["copy delay 100, a long name", "one word " * 20]])
+    draw_table(table, 56)
+    rule = capsys.readouterr().out.splitlines()[0]
+    assert [len(part) - 2 for part in rule[1:-1].split("┳")] == column_widths(table, 56) == [27, 22]

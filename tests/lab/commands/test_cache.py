@@ -146,6 +146,7 @@ def test_sampling_is_repeated_by_its_seed(model_folder, capsys):
         (["--max-new-tokens", "500"], "the positions of this model, got"),
         (["--max-new-tokens", "0"], "max_new_tokens: expected at least 1"),
         (["--temperature", "-1"], "temperature: expected at least 0"),
+        (["--seed", "-1"], "seed: expected"),
         (["--text", "nowhere.txt"], "nowhere.txt: cannot be read"),
     ],
 )

@@ -12,6 +12,8 @@ from plait.lab.experiments.plan import jobs_of
 RESULTS = Path(__file__).parents[3] / "results"
 # Archives and how many of their runs are planned: the others had other seeds or options, given by hand.
 PLANNED = [
+    ("depthwidth/depthwidth-figure1", "depthwidth-figure1", "published", 144),
+    ("depthwidth-tuned/depthwidth-tuned", "depthwidth-tuned", "published", 118),
     ("memory/held-and-late", "keeping", "published", 217),
     ("memory/mqar", "keeping", "published", 24),
     ("memory/settings", "keeping-settings", "published", 80),

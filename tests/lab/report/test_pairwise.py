@@ -61,6 +61,7 @@ def test_differences_and_repeat_commands_are_shown(pair):
     assert rows["seconds"] == ["7.0", "7.0"]
     assert options.rows == [["model", "lstm", "relrnn"], ["lr", "0.001", "0.004"]]
     assert found.commands == [f"plait train --config {folder}" for folder in pair]
+    assert came.title == "Results"
 
 
 def test_names_tell_runs_apart(bench):

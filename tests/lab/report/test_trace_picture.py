@@ -1,6 +1,7 @@
 """Pictures of what was read: over a text, over an image, step by step; and validation by epoch."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from matplotlib.image import imread
 from plait.errors import ConfigError, ShapeError
 from plait.lab.cli import main
 from plait.lab.figures import draw_image_attention, draw_text_attention
+from plait.lab.report import trace_picture
 from plait.lab.report.epoch_picture import draw_validation
 from plait.lab.report.trace_picture import draw_trace
 
@@ -135,3 +137,17 @@ def test_both_axes_of_attention_over_text_say_what_they_are():
     assert axes.get_ylabel().startswith("step t")
     assert axes.get_title() == "two steps"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "↵"]
+
+
+def test_the_mean_over_an_image_is_that_of_the_steps_that_could_read_a_state(monkeypatch):
+    """State 0 is read with weights 1 and 0.5, state 1 with 0.5 and 1."""
+    drawn = []
+    monkeypatch.setattr(trace_picture, "draw_image_attention", lambda *parts, title: drawn.extend(parts))
+    task = SimpleNamespace(as_image=lambda steps: steps)
+    born, weights = [[0, -1], [0, 1], [2, 1]], [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
+    trace = {"inputs": [0, 255, 51], "targets": [3]}
+    trace_picture._over_image(task, trace, np.array(born), np.array(weights), "title")
+    pixels, last, mean = drawn
+    assert pixels.tolist() == [0.0, 1.0, 0.2]
+    assert np.nan_to_num(last, nan=-1).tolist() == [-1.0, 1.0, 0.0]
+    assert mean.tolist() == [0.75, 0.75, 0.0]

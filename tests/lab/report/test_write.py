@@ -308,3 +308,11 @@ def test_many_groups_get_a_page_each_and_a_page_of_contents(bench_at, tmp_path):
     assert text.count("<a href=") == 4
     three = [tmp_path / "all" / name for name in ("one", "two", "three")]
     assert len(write_report(three, tmp_path / "few.html").files) == 1
+
+
+def test_a_report_of_many_pages_can_be_written_again(bench_at, tmp_path):
+    bench = bench_at(tmp_path / "all")
+    for name in ("one", "two", "three", "four"):
+        bench.run(name, "lstm", scores=(0.2, 0.4))
+    first, second = (write_report(tmp_path / "all", tmp_path / "page.html").files for _ in range(2))
+    assert first == second

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 
@@ -13,7 +14,7 @@ from plait.lab.cli import main
 from plait.lab.experiments.worker import record_failure
 from plait.lab.runs.archive import pack, unpack
 from plait.lab.runs.checksums import SUMS, folder_sums, read_header
-from plait.lab.runs.folder import Run, read_json, run_id
+from plait.lab.runs.folder import Run, read_json, read_plain, run_id
 from plait.lab.runs.reading import all_runs, read_run
 from plait.lab.training.session import load, train_run
 
@@ -358,6 +359,14 @@ def test_a_header_that_claims_to_be_longer_than_any_is_not_read(tmp_path):
     path.write_bytes((100 * 2**20 + 1).to_bytes(8, "little") + content)
     with pytest.raises(CheckpointError, match="not a checkpoint"):
         read_header(path)
+
+
+def test_a_file_of_more_than_a_gigabyte_is_not_read(tmp_path):
+    path = tmp_path / "config.json"
+    path.touch()
+    os.truncate(path, 2**30 + 1)
+    with pytest.raises(OSError, match="more than 1,073,741,824 bytes"):
+        read_plain(path)
 
 
 def test_json_is_nested_sixty_four_levels_at_most(tmp_path):

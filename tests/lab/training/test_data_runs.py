@@ -170,6 +170,9 @@ def test_train_and_generate_from_the_command_line(book, tmp_path, capsys):
     mistake(capsys, ["generate", folder, "--prompt", "TO"], "not in the vocabulary: 'O', 'T'")
     mistake(capsys, ["generate", folder, "--length", "0"], "length: expected at least 1, got 0")
     mistake(capsys, ["generate", folder, "--temperature", "-1"], "temperature: expected at least 0")
+    mistake(
+        capsys, ["generate", folder, "--temperature", "1e-7"], "temperature: expected 0, or at least 1e-06"
+    )
     mistake(capsys, ["generate", "nothing", "--out", out], "no run 'nothing'")
     assert (
         main(

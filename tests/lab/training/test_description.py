@@ -7,10 +7,12 @@ import hashlib
 import pytest
 import torch
 
+import plait
+from plait import WindowMemory
 from plait.errors import ConfigError, UnknownNameError
 from plait.lab.runs.folder import run_id
-from plait.lab.tasks import TASKS, CopyTask
-from plait.lab.training.description import Network, build, describe
+from plait.lab.tasks import TASKS, Batch, CopyTask
+from plait.lab.training.description import Network, build, describe, network_on, states_read
 from plait.lab.training.recipe import Recipe
 from plait.lab.training.spec import parse_supervised
 from plait.models import MODELS
@@ -207,3 +209,13 @@ def test_a_transformers_memory_is_described_and_built_again():
     assert network.recurrent.slots == 7
     with pytest.raises(ConfigError, match="relevance: expected learned for a Transformer that trains"):
         completed(description(name="transformer", **memory, relevance="earned"))
+
+
+def test_states_read_before_a_reset_are_not_counted():
+    """A reset every third step leaves three states; without one the memory is full."""
+    network = network_on(plait.Transformer(10, 8, heads=1, memory=WindowMemory(5)), CopyTask(delay=5))
+    inputs, targets = torch.randn(12, 2, 10), torch.zeros(12, 2, dtype=torch.long)
+    reset = torch.zeros(12, 2, dtype=torch.bool)
+    reset[::3] = True
+    batches = [Batch(inputs, targets), Batch(inputs, targets, reset)]
+    assert [states_read(network, batch) for batch in batches] == [{"states_read": 5}, {"states_read": 3}]

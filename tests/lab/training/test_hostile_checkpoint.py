@@ -133,3 +133,10 @@ def test_counts_beyond_every_file_are_refused_where_they_are_read(where):
         _check_counters(Checkpoint({}, where, Path("a")))
     less = json.loads(json.dumps(where).replace(str(2**62), str(2**62 - 1)))
     _check_counters(Checkpoint({}, less, Path("a")))
+
+
+@pytest.mark.parametrize("digests", [7, ["a"], {"metrics.jsonl": 7}])
+def test_digests_of_another_type_are_refused_where_they_are_read(digests):
+    with pytest.raises(CheckpointError, match="expected counts"):
+        _check_counters(Checkpoint({}, {"journals": {"sha256": digests}}, Path("a")))
+    _check_counters(Checkpoint({}, {"journals": {"sha256": {"metrics.jsonl": "7"}}}, Path("a")))

@@ -12,6 +12,7 @@ import torch
 from torch.nn.functional import one_hot
 
 from plait.errors import ConfigError, DivergedError, UnknownNameError
+from plait.lab.cli import main
 from plait.lab.tasks import Batch, CopyTask, Task, TransferCopyTask
 from plait.lab.training.callbacks import Callback
 from plait.lab.training.description import build
@@ -290,7 +291,7 @@ def test_time_that_is_up_saves_and_returns(small_fit, timeless, tmp_path):
         small_fit(max_minutes=0)
 
 
-def test_divergence_keeps_the_last_good_checkpoint(small_fit, timeless, tmp_path, monkeypatch):
+def test_divergence_keeps_the_last_good_checkpoint(small_fit, timeless, tmp_path, monkeypatch, capsys):
     draw = CopyTask.batch
 
     def poisoned(self, batch_size, generator, device="cpu", index=0):
@@ -309,6 +310,8 @@ def test_divergence_keeps_the_last_good_checkpoint(small_fit, timeless, tmp_path
 
     record = read_run(tmp_path / "run")
     assert record.status == "diverged"
+    assert main(["runs", "show", str(tmp_path / "run")]) == 0
+    assert "update 10: inputs hold nan at step 3 of sequence 2" in capsys.readouterr().out
     assert read_checkpoint(tmp_path / "run" / "checkpoint.safetensors").counters["update"] == 8
     monkeypatch.undo()
     mended = small_fit(tmp_path / "run", resume=True, gradients_every=0)

@@ -279,3 +279,11 @@ def test_the_first_call_of_a_process():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"[{SURVIVES}, 2, {SURVIVES}]"
+
+
+@pytest.mark.skipif(NO_COMPILER is not None, reason=str(NO_COMPILER))
+def test_auto_takes_the_compiled_backend_on_a_cpu(monkeypatch):
+    taken, runner = [], lifetimes.__globals__["_runner"]
+    monkeypatch.setitem(lifetimes.__globals__, "_runner", lambda name: taken.append(name) or runner(name))
+    lifetimes(torch.zeros(1, 1, 3), window=1, capacity=1)
+    assert taken == ["cpu"]

@@ -54,7 +54,8 @@ def _peak_on_gpu(build: Callable[[], Step], device: torch.device) -> int:
 def _peak_on_cpu(build: Callable[[], Step]) -> int:
     # otherwise the profiler's library logs its start and stop to standard error
     os.environ.setdefault("KINETO_LOG_LEVEL", "9")
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+    # torch 2.11 warns at the end of a profile unless it accumulates events
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as record:
         step = build()
         step()
         with record_function(_MEASURED):

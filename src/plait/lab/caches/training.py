@@ -327,7 +327,7 @@ def train_scores(
         "documents": len(pieces),
         "facts": options.facts,
         "seed": options.seed,
-        "lr": options.lr,
+        "lr": options.lr or RECIPES[options.recipe].lr,
         "held_out": fitted.summary["held_out"],
         "plait": __version__,
         "commit": commit(),

@@ -130,7 +130,7 @@ def _hugging_face(
     planned = build_empty(config, (kind,))
     vocab = _check_reads_tokens(planned, config)
     length = _fitting_length(planned, config, length)
-    _check_affordable(planned, config, sequences, length, vocab)
+    _check_affordable(planned, config, sequences, length, vocab, is_random=weights is None)
     torch.manual_seed(seed)
     missing: list[str] = []
     if weights is not None:
@@ -239,7 +239,9 @@ def _fitting_length(model: Any, config: Any, length: int | None) -> int:
     return length
 
 
-def _check_affordable(model: Any, config: Any, sequences: int, length: int, vocab: int) -> None:
+def _check_affordable(
+    model: Any, config: Any, sequences: int, length: int, vocab: int, is_random: bool
+) -> None:
     """Raise if the probe does not fit into memory, before anything is allocated; announce long ones."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     weights += sum(b.numel() * b.element_size() for b in model.buffers())
@@ -254,6 +256,9 @@ def _check_affordable(model: Any, config: Any, sequences: int, length: int, voca
     check_fits(weights + 4.0 * numbers, "take a smaller model, fewer --sequences or a smaller --length")
     modules = sum(1 for _ in model.modules())
     products = 6.0 * sum(p.numel() for p in model.parameters()) * tokens
+    if is_random and config.model_type == "rwkv":
+        # Its matrices are drawn orthogonal: a QR decomposition each, and Q from its reflections.
+        products += sum(2.0 * p.numel() * min(p.shape) for p in model.parameters() if p.dim() == 2)
     seconds = products / _PER_SECOND + weights / _LOADED_PER_SECOND + modules * _PER_MODULE
     if seconds > _SILENT:
         sys.stderr.write(f"plait: {weights / 1e9:,.1f} GB of weights, about {seconds:,.0f} s of work\n")

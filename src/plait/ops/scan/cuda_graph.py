@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Tensors", "captured", "end_failed_capture", "replayed"]
+__all__ = ["Tensors", "end_failed_capture", "replayed", "uncollected"]
 
 # A graph of more steps than this is not worth its memory: its launches take longer than its work.
 LONGEST_GRAPH = 1024
@@ -52,20 +52,18 @@ def replayed(function: Callable[..., Tensors], tensors: Tensors, name: tuple[Any
 
 
 @contextlib.contextmanager
-def captured(graph: Any, **options: Any) -> Iterator[None]:
-    """Capture launches as `torch.cuda.graph` does, with Python's garbage collector paused.
+def uncollected() -> Iterator[None]:
+    """Collect garbage now, and none within the context, which is a capture.
 
-    A graph in a reference cycle, such as that of an earlier run in this process, would else be destroyed when
-    the collector happens to run, which invalidates the capture. torch no longer collects before a capture
-    (https://github.com/pytorch/pytorch/pull/161037).
+    Collecting a graph destroys it, and that would end the capture with an error.
     """
-    enabled = gc.isenabled()
+    gc.collect()
+    was_on = gc.isenabled()
     gc.disable()
     try:
-        with torch.cuda.graph(graph, **options):
-            yield
+        yield
     finally:
-        if enabled:
+        if was_on:
             gc.enable()
 
 
@@ -85,6 +83,6 @@ def _capture(function: Callable[..., Tensors], tensors: Tensors) -> tuple[Any, T
         function(*buffers)  # compiles the kernels and warms the matrix library up
     torch.cuda.current_stream().wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
-    with captured(graph):
+    with uncollected(), torch.cuda.graph(graph):
         results = function(*buffers)
     return graph, buffers, results

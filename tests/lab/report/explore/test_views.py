@@ -93,6 +93,8 @@ def test_a_table_and_a_policy_are_traced_like_any_other(tmp_path, monkeypatch):
         assert view["kind"] == "rows"
         assert len(view["layers"][0]) == len(view["inputs"]) == view["steps"]
         assert view["layers"][0][2]["states"][0][0] == 1
+        for step in view["layers"][0][1:]:
+            assert 0 < sum(weight for _, weight, _ in step["states"]) < 1.01
 
 
 def test_models_and_tasks_are_known_by_name():
