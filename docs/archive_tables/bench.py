@@ -115,6 +115,32 @@ def to_earned(*names: str) -> str:
     return table(["layer", *(f"({t}, {b})" for t, b in shapes)], body)
 
 
+def host(name: str) -> str:
+    """Return the milliseconds until Python returns and until the GPU is done, eagerly and by CUDA graphs."""
+    rows = [
+        [
+            row["layer"],
+            f"({row['T']}, {row['B']})",
+            _digits(row["host ms"]),
+            _digits(row["ms"]),
+            f"{row['ratio']:.2f}",
+            {True: "equal", False: "differ", None: DASH}[all(row["equal"]) if "equal" in row else None],
+        ]
+        for row in _file(name)["host"]
+    ]
+    return table(["layer", "(T, B)", "host, ms", "ms", "ratio", "bits of the eager call"], rows)
+
+
+def kernels(name: str) -> str:
+    """Return the microseconds of a layer's own kernels, of a forward and backward pass."""
+    names = ("attentive_forward", "attentive_backward", "attentive_usage")
+    rows = [
+        [key, *(whole(times[kernel][1]) if kernel in times else DASH for kernel in names)]
+        for key, times in _file(name)["device us by kernel"].items()
+    ]
+    return table(["layer", "forward, µs", "backward, µs", "usage, µs"], rows)
+
+
 def sizes(name: str) -> str:
     """Return the cells of a sweep by kind of memory: failures, backends, ratios to torch.nn.LSTM."""
     groups = by(_file(name)["cells"], lambda record: memory_group(record["cell"]))
@@ -288,7 +314,7 @@ def _milliseconds(row: dict[str, Any]) -> str:
     return f"{_digits(row['ms'])} ± {_digits(row['spread ms'])}"
 
 
-CLUSTER = [f"bench/h200-{name}" for name in ("cluster-fifth", "cluster-full-fifth")]
+CLUSTER = [f"bench/h200-{name}" for name in ("graphed", "cluster-fifth", "cluster-full-fifth")]
 EARLIER = [
     f"bench/h200-{name}"
     for name in (
@@ -312,11 +338,16 @@ FLEX_H200 = [f"bench/h200-attention-first-{steps}" for steps in (8192, 32768)]
 
 BLOCKS = {
     "cluster, files": lambda: origin(*CLUSTER),
-    "cluster": lambda: layers("bench/h200-cluster-fifth"),
-    "cluster, learned": lambda: to_earned("bench/h200-cluster-fifth"),
+    "cluster": lambda: layers("bench/h200-graphed"),
+    "cluster, learned": lambda: to_earned("bench/h200-graphed"),
+    "cluster, fifth": lambda: layers("bench/h200-cluster-fifth"),
+    "host, files": lambda: origin("bench/h200-graphed-host"),
+    "host": lambda: host("bench/h200-graphed-host"),
+    "kernels": lambda: kernels("bench/h200-graphed-host"),
     "cluster, full": lambda: layers("bench/h200-cluster-full-fifth"),
     "sizes, files": lambda: origin("bench/h200-sizes"),
     "sizes": lambda: sizes("bench/h200-sizes"),
+    "sizes, slowest": lambda: slowest("bench/h200-sizes"),
     "earlier, files": lambda: origin(*EARLIER),
     **{f"earlier, {name.partition('h200-')[2]}": (lambda name=name: layers(name)) for name in EARLIER},
     "triton, files": lambda: origin(*TRITON),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import gc
 import pickle
+import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -303,6 +307,38 @@ def test_traces_nudges_and_unbatched_inputs_run_eagerly(pretended):
         assert_same(plain(x, nudge=[torch.ones(5, 2, 8)]), captured(x, nudge=[torch.ones(5, 2, 8)]))
         assert_same(plain(x[:, 0]), captured(x[:, 0]))
     assert PretendedGraph.replays == 0
+
+
+def test_graphs_go_with_their_model(pretended, monkeypatch):
+    """Garbage that waits for a collection would destroy its graphs during a later capture."""
+    graph = SimpleNamespace(replay=lambda: None, pool=lambda: None)
+    monkeypatch.setattr(graphed, "_capture", lambda function, pool=None: (graph, function()))
+    _, captured = pair()
+    x = torch.randn(5, 2, 4)
+    passes(captured, x), passes(captured, x)
+    output, state = captured(x)
+    recordings = [weakref.ref(recording) for recording in captured._graphs._recordings.values()]
+    del output, state
+    gc.collect()
+    gc.disable()
+    try:
+        del captured
+        assert recordings
+        assert [recording() for recording in recordings] == [None]
+    finally:
+        gc.enable()
+
+
+def test_nothing_is_collected_during_a_capture(monkeypatch):
+    @contextlib.contextmanager
+    def capturing(graph, pool=None):
+        assert not gc.isenabled()
+        yield
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
+    monkeypatch.setattr(torch.cuda, "graph", capturing)
+    assert graphed._capture(gc.isenabled)[1] is False
+    assert gc.isenabled()
 
 
 def test_what_cannot_be_captured_is_one_line(pretended, monkeypatch):

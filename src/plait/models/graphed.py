@@ -23,7 +23,7 @@ from plait.errors import BackendError
 from plait.models.layer import autocast_dtype
 from plait.models.state import State
 from plait.models.torch_tools import needs_reference
-from plait.ops.scan.cuda_graph import end_failed_capture
+from plait.ops.scan.cuda_graph import end_failed_capture, uncollected
 from plait.ops.slots import MemoryState
 from plait.ops.state_check import remember
 
@@ -121,13 +121,16 @@ class Recording:
 
         def run() -> list[Tensor]:
             x, reset, *parts = buffers
-            begin = _state_of(parts, model) if parts else None
+            begin = _state_of(parts, self._has_cell_state) if parts else None
             output, end = torch.func.functional_call(body, aliases, (x, begin, reset))
             return [output, *_tensors_of(end)]
 
         self._buffers = [buffer for buffer in buffers if buffer is not None]
         self._sources = [*self._buffers, *aliases.values()]
-        self._model = model
+        # What `results` needs of the model: with a reference to it, graphs would wait for a collection, and
+        # CUDA does not permit to destroy them while another graph is captured.
+        self._has_cell_state = model._layers()[0].has_cell_state
+        self._windows = [layer._window for layer in model._layers()]
         self._ticket: weakref.ref[_Ticket] | None = None
         self._warm_up(run, saves)
         self._forward, outputs = _capture(run)
@@ -205,9 +208,9 @@ class Recording:
     def results(self, tensors: Sequence[Tensor]) -> tuple[Tensor, State]:
         """Return output and state, whose memories are valid by construction."""
         output, *parts = tensors
-        state = _state_of(parts, self._model)
-        for memory, layer in zip(state.memory, self._model._layers(), strict=True):
-            remember(memory, layer._window)
+        state = _state_of(parts, self._has_cell_state)
+        for memory, window in zip(state.memory, self._windows, strict=True):
+            remember(memory, window)
         return output, state
 
 
@@ -248,7 +251,7 @@ class _Body(nn.Module):
 def _capture(function: Callable[[], Any], pool: Any = None) -> tuple[Any, Any]:
     """Return a graph of what `function` launches, and its results, which have no values before a replay."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
+    with uncollected(), torch.cuda.graph(graph, pool=pool):
         results = function()
     return graph, results
 
@@ -328,9 +331,8 @@ def _tensors_of(state: State) -> list[Tensor]:
     ]
 
 
-def _state_of(tensors: Sequence[Any], model: Recurrent) -> State:
+def _state_of(tensors: Sequence[Any], has_cell_state: bool) -> State:
     """Return the state, the inverse of `_tensors_of`."""
-    has_cell_state = model._layers()[0].has_cell_state
     hidden, *rest = tensors
     cell_state = rest.pop(0) if has_cell_state else None
     return State(hidden, cell_state, tuple(MemoryState(*rest[at : at + 4]) for at in range(0, len(rest), 4)))

@@ -155,8 +155,7 @@ class SelfAttentive(Layer):
         window = self._window
         noise = self._noise(x)
         if len(x) == 1 and nudge is None and not need_trace and not torch.compiler.is_compiling():
-            state = state or self._beginning(x)
-            stepped = self._stepped(x, state, reset, noise)
+            stepped = self._stepped(x, state or self._beginning(x), reset, noise)
             if stepped is not None:
                 return stepped
         state = None if state is None else cast_state(state, x.dtype)

@@ -17,7 +17,7 @@ from plait.cells import orthogonal_parameters
 from plait.lab.tasks import TASKS, Batch, Task
 from plait.lab.training.description import Network
 from plait.models import Recurrent
-from plait.ops.scan.cuda_graph import end_failed_capture
+from plait.ops.scan.cuda_graph import end_failed_capture, uncollected
 
 __all__ = ["EAGER", "Passes", "UpdateCudaGraph", "can_capture"]
 
@@ -99,7 +99,7 @@ class UpdateCudaGraph:
         graph = torch.cuda.CUDAGraph()
         pool = next((recording.graph.pool() for recording in self._recordings.values()), None)
         try:
-            with torch.cuda.graph(graph, pool=pool):
+            with uncollected(), torch.cuda.graph(graph, pool=pool):
                 result = self._passes(static)
         except RuntimeError:  # a pass synchronised with the device; compute it eagerly from now on
             self.failed = True

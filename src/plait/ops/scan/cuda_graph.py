@@ -7,13 +7,15 @@ the buffers; nothing in them survives between calls.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-__all__ = ["Tensors", "end_failed_capture", "replayed"]
+__all__ = ["Tensors", "end_failed_capture", "replayed", "uncollected"]
 
 # A graph of more steps than this is not worth its memory: its launches take longer than its work.
 LONGEST_GRAPH = 1024
@@ -49,6 +51,22 @@ def replayed(function: Callable[..., Tensors], tensors: Tensors, name: tuple[Any
     return tuple(None if result is None else result.clone() for result in results)
 
 
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect garbage now, and none within the context, which is a capture.
+
+    Collecting a graph destroys it, and that would end the capture with an error.
+    """
+    gc.collect()
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def end_failed_capture() -> None:
     """Take torch's generators out of capture mode, in which every later draw would be an error."""
     for generator in torch.cuda.default_generators:
@@ -65,6 +83,6 @@ def _capture(function: Callable[..., Tensors], tensors: Tensors) -> tuple[Any, T
         function(*buffers)  # compiles the kernels and warms the matrix library up
     torch.cuda.current_stream().wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with uncollected(), torch.cuda.graph(graph):
         results = function(*buffers)
     return graph, buffers, results
