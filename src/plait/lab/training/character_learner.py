@@ -24,6 +24,7 @@ from plait.lab.training.learner import Learner, Schedule, Step, clip_gradients
 from plait.lab.training.process import Group
 from plait.lab.training.stop import Stop
 from plait.models.character_networks import CausalTransformer, LinearAttentionNetwork
+from plait.ops.scan.cuda_graph import uncollected
 
 __all__ = ["CharacterLearner", "DeviceText", "learner_of", "network_of"]
 
@@ -183,7 +184,7 @@ class CharacterLearner(Learner):
         self._synchronise()
         self.optimizer.zero_grad(set_to_none=True)  # gradients must be in the graph's own memory
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self.stream):
+        with uncollected(), torch.cuda.graph(graph, stream=self.stream):
             self._update()
         self.graph = graph
 
