@@ -51,7 +51,14 @@ def test_a_page_without_one_of_its_tables_is_refused(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["blocks", "archive_tables.records", "archive_tables.significance", "archive_tables.bench"]
+    "name",
+    [
+        "blocks",
+        "archive_tables.records",
+        "archive_tables.significance",
+        "archive_tables.bench",
+        "archive_tables.plans",
+    ],
 )
 def test_examples_of_what_fills_the_pages(name):
     result = doctest.testmod(importlib.import_module(name))

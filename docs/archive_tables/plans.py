@@ -108,12 +108,19 @@ def not_run(names: Iterable[tuple[str, str]]) -> str:
                     gap.column.removesuffix(", plait"),
                     rows_and_seeds(gap.jobs),
                     f"{len(gap.jobs)} of {gap.planned}",
-                    DASH
-                    if len(known) < len(costs)
-                    else f"{whole(hours) if hours >= 10 else f'{hours:.1f}'}{mark}",
+                    DASH if len(known) < len(costs) else f"{_rounded(hours)}{mark}",
                 ]
             )
     return table(["experiment", "column", "rows: seeds", "runs not made", "H200 hours at most"], rows)
+
+
+def _rounded(hours: float) -> str:
+    """Format hours.
+
+    >>> _rounded(12.3), _rounded(1.23), _rounded(0.02)
+    ('12', '1.2', 'under 0.1')
+    """
+    return whole(hours) if hours >= 10 else "under 0.1" if hours < 0.05 else f"{hours:.1f}"
 
 
 def rows_and_seeds(absent: Sequence[Job]) -> str:
