@@ -47,8 +47,8 @@ def test_a_head_reads_as_many_states_as_the_page_says(trained, small_plan):
     read = {name: run.states_read for name, run in found.items()}
     assert read == {"chosen": 7, "latest": 7, "all": None, "rellstm": None, "lstm": None}
     sample = read_sample(found["chosen"].folder, SYMBOLS)
-    assert len(sample.answer) == len(sample.wanted) == SYMBOLS
-    assert sample.wanted == sample.inputs[:SYMBOLS], "the copy task's answer"
+    assert len(sample.predictions) == len(sample.targets) == SYMBOLS
+    assert sample.targets == sample.inputs[:SYMBOLS], "the copy task's answer"
     marker = small_plan.delay + SYMBOLS
     assert set(range(marker - 3, marker + 1)) <= set(sample.kept_at(marker)), "the window"
     shown, kept = kept_lines(sample, marker).split("\n")
