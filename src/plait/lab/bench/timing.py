@@ -7,7 +7,6 @@ them, and a ratio is formed within each round before the median is taken.
 from __future__ import annotations
 
 import contextlib
-import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +16,7 @@ import torch
 
 from plait.errors import check_min
 from plait.lab.training.process import check_threads
+from plait.ops.scan.cuda_graph import uncollected
 
 __all__ = ["Times", "limit_threads", "seconds_per_call", "take_turns"]
 
@@ -80,7 +80,7 @@ def take_turns(
         # a turn is one call that is not timed, and `calls` that are
         lasts[name] = max(min(3, rounds), int(most_seconds / (seconds * (1 + calls[name]))))
     seconds_of: dict[str, list[float]] = {name: [] for name in steps}
-    with _no_garbage_collection():
+    with uncollected():
         for index in range(rounds):
             for name, step in steps.items():
                 if index < lasts[name]:
@@ -131,15 +131,3 @@ def limit_threads(number: int | None) -> Iterator[int]:
         yield torch.get_num_threads()
     finally:
         torch.set_num_threads(before)
-
-
-@contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    gc.collect()
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

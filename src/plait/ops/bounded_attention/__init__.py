@@ -20,7 +20,7 @@ __all__ = ["bounded_attention", "kernels_run_on"]
 _BACKENDS = ("auto", "reference", "torch", "triton")
 # Up to this size a mask over all pairs is cheaper than the overhead of a loop over blocks.
 _FEW_STEPS = 32
-# On a GPU it is up to so many pairs of query and state: there the host's calls cost more than the pairs.
+# On a GPU the mask is cheaper up to this number of query-state pairs: launches cost more than arithmetic.
 _FEW_PAIRS = 2**24
 
 

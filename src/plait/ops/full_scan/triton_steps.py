@@ -17,7 +17,7 @@ from plait.ops.full_scan.torch_past import Readable
 from plait.ops.full_scan.triton_step_kernels import combine_step, gather_step, read_step, unread_step
 from plait.ops.scan.buffers import allocate
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, named
-from plait.ops.scan.cuda_graph import Tensors, replayed
+from plait.ops.scan.cuda_graph import replayed_backward, replayed_forward
 from plait.ops.scan.kinds import FullScan
 from plait.ops.scan.triton_cell_steps import cell_step, uncell_step
 from plait.ops.scan.triton_launch import arguments, contiguous, launch
@@ -32,28 +32,12 @@ _AT_ONCE = 16  # blocks that are combined at once
 
 def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Scanned:
     """Walk all rows together; `contract` describes inputs and results."""
-
-    def walk(*tensors: Any) -> Tensors:
-        return tuple(_walk(Inputs(*tensors), scan, need_trace))
-
-    scanned = Scanned(*replayed(walk, tuple(inputs), ("full forward", scan, need_trace)))
-    if save:
-        return scanned
-    # the rest exists only for a backward pass
-    wanted = allocate(inputs, scan, need_trace, save)
-    chosen = (w if w is None or m.shape != w.shape else m for m, w in zip(scanned, wanted, strict=True))
-    return Scanned._make(chosen)
+    return replayed_forward(_walk, inputs, scan, need_trace, save, "full forward")
 
 
 def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: FullScan, nudged: bool) -> Inputs:
     """Walk all rows back together."""
-    first, second = len(arriving), len(arriving) + len(inputs)
-
-    def walk_back(*tensors: Any) -> Tensors:
-        records = Inputs(*tensors[first:second]), Scanned(*tensors[second:])
-        return tuple(_walk_back(Arriving(*tensors[:first]), *records, scan))
-
-    walked = ReverseWalk(*replayed(walk_back, (*arriving, *inputs, *scanned), ("full backward", scan)))
+    walked = replayed_backward(_walk_back, arriving, inputs, scanned, scan, "full backward")
     return collect_gradients(walked, inputs, scanned, scan, nudged)
 
 

@@ -11,11 +11,22 @@ import contextlib
 import gc
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["Tensors", "end_failed_capture", "replayed", "uncollected"]
+from plait.ops.scan.buffers import allocate
+from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned
+from plait.ops.scan.kinds import CellScan
+
+__all__ = [
+    "Tensors",
+    "end_failed_capture",
+    "replayed",
+    "replayed_backward",
+    "replayed_forward",
+    "uncollected",
+]
 
 # A graph of more steps than this is not worth its memory: its launches take longer than its work.
 LONGEST_GRAPH = 1024
@@ -24,6 +35,7 @@ GRAPHS_KEPT = 4
 
 # tensors, None for a missing optional one
 Tensors = tuple[Any, ...]
+S = TypeVar("S", bound=CellScan)
 _graphs: OrderedDict[Any, tuple[Any, Tensors, Tensors]] = OrderedDict()
 
 
@@ -51,12 +63,49 @@ def replayed(function: Callable[..., Tensors], tensors: Tensors, name: tuple[Any
     return tuple(None if result is None else result.clone() for result in results)
 
 
+def replayed_forward(
+    walk: Callable[[Inputs, S, bool], Scanned],
+    inputs: Inputs,
+    scan: S,
+    need_trace: bool,
+    save: bool,
+    name: str,
+) -> Scanned:
+    """Return the results of a forward walk; without `save` only those that a call without gradients needs."""
+
+    def function(*tensors: Any) -> Tensors:
+        return tuple(walk(Inputs(*tensors), scan, need_trace))
+
+    scanned = Scanned(*replayed(function, tuple(inputs), (name, scan, need_trace)))
+    if save:
+        return scanned
+    # the rest exists only for a backward pass
+    wanted = allocate(inputs, scan, need_trace, save)
+    chosen = (w if w is None or m.shape != w.shape else m for m, w in zip(scanned, wanted, strict=True))
+    return Scanned._make(chosen)
+
+
+def replayed_backward(
+    walk_back: Callable[[Arriving, Inputs, Scanned, S], ReverseWalk],
+    arriving: Arriving,
+    inputs: Inputs,
+    scanned: Scanned,
+    scan: S,
+    name: str,
+) -> ReverseWalk:
+    """Return the results of a walk back over the steps of `scanned`."""
+    first, second = len(arriving), len(arriving) + len(inputs)
+
+    def function(*tensors: Any) -> Tensors:
+        records = Inputs(*tensors[first:second]), Scanned(*tensors[second:])
+        return tuple(walk_back(Arriving(*tensors[:first]), *records, scan))
+
+    return ReverseWalk(*replayed(function, (*arriving, *inputs, *scanned), (name, scan)))
+
+
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Collect garbage now, and none within the context, which is a capture.
-
-    Collecting a graph destroys it, and that would end the capture with an error.
-    """
+    """Collect garbage now, and none within the context."""
     gc.collect()
     was_on = gc.isenabled()
     gc.disable()
@@ -83,6 +132,7 @@ def _capture(function: Callable[..., Tensors], tensors: Tensors) -> tuple[Any, T
         function(*buffers)  # compiles the kernels and warms the matrix library up
     torch.cuda.current_stream().wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
+    # collecting another graph would destroy it and end this capture with an error
     with uncollected(), torch.cuda.graph(graph):
         results = function(*buffers)
     return graph, buffers, results
